@@ -41,8 +41,8 @@ type history struct {
 	hash    string // of the policy in force
 }
 
-// add adds a record, and gives it its number and time.
-func (h *history) add(r Record) {
+// add adds a record, gives it its number and time, and returns it.
+func (h *history) add(r Record) Record {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.number++
@@ -57,6 +57,7 @@ func (h *history) add(r Record) {
 	if n := len(h.records) - mostRecords; n > 0 {
 		h.records = slices.Delete(h.records, 0, n)
 	}
+	return r
 }
 
 // cut returns a text, or its beginning if it is very long.

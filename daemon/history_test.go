@@ -38,6 +38,9 @@ func TestHistory(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 			got = append(got, line)
+			if logged := fmt.Sprintf("number=%d hash_before=%s hash_after=%s\n", r.Number, r.Before, r.After); r.What != "start" && strings.Count(b.logged.String(), logged) != 1 {
+				t.Errorf("the log has not one line with %q\n%s", logged, b.logged.String())
+			}
 		}
 		want := []string{
 			"start by start:  -> " + first,

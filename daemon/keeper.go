@@ -165,7 +165,7 @@ func (k *keeper) reload(by caller, rollback time.Duration) (Reloaded, error) {
 	if k.pending != nil {
 		done.Rollback = k.pending.at
 	}
-	k.logChange(by, Record{What: "reload", Changes: done.Changes}, "before", before.policy.Hash, "after", p.Hash, "files", p.Files())
+	k.logChange(by, Record{What: "reload", Changes: done.Changes}, "files", p.Files())
 	return done, nil
 }
 
@@ -210,7 +210,7 @@ func (k *keeper) confirm(by caller) (Confirmed, error) {
 	}
 	k.pending = nil
 	k.publish()
-	k.logChange(by, Record{What: "confirm"}, "after", k.current.policy.Hash)
+	k.logChange(by, Record{What: "confirm"})
 	return Confirmed{k.current.policy.Hash}, nil
 }
 
@@ -235,8 +235,8 @@ func (k *keeper) set(by caller, class string, values map[string]string, lasts ti
 	}
 	next, err := k.current.with(s)
 	if err != nil {
-		k.keep(by, Record{What: "set rejected", Error: err.Error()})
-		k.log.Warn("set rejected", "by", by.String(), "class", class, "values", values, "err", err)
+		kept := k.keep(by, Record{What: "set rejected", Error: err.Error()})
+		k.log.Warn("set rejected", append([]any{"by", by.String(), "class", class, "values", values, "err", err}, kept.where()...)...)
 		return Changed{}, err
 	}
 	changes := k.enforceSets(next)

@@ -48,9 +48,12 @@ func (p page) Summary() any {
 }
 
 // Classes implements [web.Source].
-func (p page) Classes() (all []web.Class) {
-	for _, c := range p.d.classes() {
-		all = append(all, rowOf(c))
+func (p page) Classes() []web.Class {
+	now, live, set := time.Now(), p.d.shaper.Classes(), p.d.keeper.view.Load().setClasses()
+	all := make([]web.Class, len(live))
+	for i, c := range live {
+		all[i] = rowOf(c, p.d.meter.rate(c), now)
+		all[i].Set = set[c.Name()]
 	}
 	return all
 }
@@ -63,34 +66,33 @@ func samplesOf(live []*shaper.Class) []web.Sample {
 	all := make([]web.Sample, len(live))
 	for i, c := range live {
 		kind := c.Rate().Kind()
-		all[i] = web.Sample{Name: c.Name(), Unit: kind.String(), Sent: amountIn(sentBy(c), kind), Items: c.Backlog().Items}
-		for r := range stats.Reasons() {
-			all[i].Lost += c.Stats.Dropped[r].Items.Load() + c.Stats.Refused[r].Items.Load()
-		}
+		dropped, refused := c.Stats.Lost()
+		all[i] = web.Sample{Name: c.Name(), Unit: kind.String(), Sent: amountIn(sentBy(c), kind), Lost: dropped + refused, Items: c.Backlog().Items}
 	}
 	return all
 }
 
-// rowOf returns a class as the tree shows it.
-func rowOf(c Class) web.Class {
-	limit := c.Rate
+// rowOf returns a class as the tree shows it. perSecond is what it sent in the last second. It reads no
+// more than the tree shows: a page asks for all classes, again and again.
+func rowOf(c *shaper.Class, perSecond float64, now time.Time) web.Class {
+	conf := c.Policy().Shown(now)
+	limit, backlog, waits := conf.Limit(), c.Backlog(), c.Stats.Wait.Read()
+	_, drain := c.Estimate().Drain(now)
 	row := web.Class{
-		Name: c.Name, Parent: c.Parent, Rate: c.Rate.Text, Set: c.Set, Now: c.Now.Text,
-		Items: c.BacklogItems, Bytes: c.BacklogBytes, WaitsFor: c.WaitsFor,
-		P50: c.WaitP50, P99: c.WaitP99, Drain: c.Drain, PausedUntil: c.PausedUntil,
+		Name: conf.Name, Parent: conf.Parent, Rate: conf.Rate.String(), Now: c.Rate().Like(perSecond),
+		Items: backlog.Items, Bytes: backlog.Bytes, WaitsFor: c.Status().Waits(now),
+		P50: stats.Seconds(waits.Quantile(0.50)), P99: stats.Seconds(waits.Quantile(0.99)), Drain: stats.Seconds(drain),
+		Throttled: c.Stats.Throttled.Sum(),
 	}
-	if c.Ceil != nil {
-		limit, row.Ceil = *c.Ceil, c.Ceil.Text
+	if limit != conf.Rate {
+		row.Ceil = limit.String()
 	}
-	if limit.PerSecond > 0 {
-		row.Load = c.Now.PerSecond / limit.PerSecond
+	if limit := limit.PerSecond(); limit > 0 {
+		row.Load = perSecond / limit
 	}
-	for r := range stats.Reasons() {
-		row.Dropped += c.Dropped[r].Items
-		row.Refused += c.Refused[r].Items
-	}
-	for _, n := range c.Throttled {
-		row.Throttled += n
+	row.Dropped, row.Refused = c.Stats.Lost()
+	if conf.Rate.Kind().OfMessages() {
+		row.PausedUntil, _ = c.Provider().Signals(now)
 	}
 	return row
 }

@@ -131,7 +131,7 @@ func (d *daemon) classes() []Class { return d.readClasses(d.shaper.Classes()) }
 func (d *daemon) readClasses(some []*shaper.Class) []Class {
 	v := d.keeper.view.Load()
 	set, scheduled := v.setClasses(), schedules(v.policy, time.Now())
-	all := []Class{}
+	all := make([]Class, 0, len(some)) // a reading is large
 	for _, c := range some {
 		limit, now := c.Rate(), d.meter.rate(c)
 		reading := readClass(c)

@@ -2,42 +2,48 @@ package daemon
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
 // mostLogged bounds the lines that one change writes to the log.
 const mostLogged = 100
 
-// logChange logs a change, who made it, and each of its parts, and puts it into the history. The
-// caller holds mu.
+// logChange puts a change into the history, and logs it: who made it, its number there, the hash of the policy
+// before and after, and each of its parts. The caller holds mu.
 func (k *keeper) logChange(by caller, r Record, about ...any) {
-	k.keep(by, r)
-	k.log.Info(r.What, append([]any{"by", by.String(), "changes", len(r.Changes)}, about...)...)
+	kept := k.keep(by, r)
+	k.log.Info(r.What, slices.Concat([]any{"by", by.String(), "changes", len(r.Changes)}, about, kept.where())...)
 	for i, c := range r.Changes {
 		if i == mostLogged {
-			k.log.Info("changed", "more", len(r.Changes)-i)
+			k.log.Info("changed", "more", len(r.Changes)-i, "number", kept.Number)
 			return
 		}
-		k.log.Info("changed", "by", by.String(), "op", c.Op, "what", c.What, "name", c.Name, "key", c.Key, "before", c.Old, "after", c.New)
+		k.log.Info("changed", "by", by.String(), "op", c.Op, "what", c.What, "name", c.Name, "key", c.Key, "before", c.Old, "after", c.New, "number", kept.Number)
 	}
 }
 
-// keep puts a record into the history. The caller holds mu.
-func (k *keeper) keep(by caller, r Record) {
+// where returns the place of a record among all, for the log.
+func (r Record) where() []any {
+	return []any{"number", r.Number, "hash_before", r.Before, "hash_after", r.After}
+}
+
+// keep puts a record into the history, and returns it as it is there. The caller holds mu.
+func (k *keeper) keep(by caller, r Record) Record {
 	r.By, r.After = by.String(), k.current.policy.Hash
-	k.history.add(r)
+	return k.history.add(r)
 }
 
 // logRejection logs a policy that did not come into force, and each of its mistakes. The caller holds
 // mu.
 func (k *keeper) logRejection(by caller, err error) {
-	k.keep(by, Record{What: "reload rejected", Error: firstLines(err.Error(), mostReported)})
+	kept := k.keep(by, Record{What: "reload rejected", Error: firstLines(err.Error(), mostReported)})
 	mistakes := mistakesOf(err)
+	about := []any{"errors", len(mistakes)}
 	if len(mistakes) == 0 {
-		k.log.Error("reload rejected; the old policy stays", "by", by.String(), "err", err)
-		return
+		about = []any{"err", err}
 	}
-	k.log.Error("reload rejected; the old policy stays", "by", by.String(), "errors", len(mistakes))
+	k.log.Error("reload rejected; the old policy stays", slices.Concat([]any{"by", by.String()}, about, kept.where())...)
 	for _, m := range mistakes[:min(len(mistakes), mostLogged)] {
 		k.log.Error(m.Error())
 	}

@@ -17,7 +17,9 @@ type Why struct {
 	Class string `json:"class"`
 	Items int64  `json:"items"` // what waits in the class and beneath it
 	Bytes int64  `json:"bytes"`
-	From  string `json:"from"` // the class in which the next item waits
+	// Sessions is how many sessions wait for a slot in the class and in those above it.
+	Sessions int    `json:"waiting_sessions,omitempty"`
+	From     string `json:"from"` // the class in which the next item waits
 	// At is when that item leaves if nothing else comes; zero if time alone never lets it leave.
 	// It is in the past if nothing waits, and an item that came now would leave at once.
 	At    time.Time `json:"at,omitzero"`
@@ -58,7 +60,7 @@ func (d *daemon) why(name string) (w Why, ok bool) {
 }
 
 func newWhy(name string, now time.Time, of shaper.Why) Why {
-	w := Why{Class: name, Items: of.Items, Bytes: of.Bytes, From: of.From, At: known(of.At), Exact: of.Exact, Path: []Hold{}}
+	w := Why{Class: name, Items: of.Items, Bytes: of.Bytes, Sessions: of.Sessions, From: of.From, At: known(of.At), Exact: of.Exact, Path: []Hold{}}
 	for _, h := range of.Path {
 		w.Path = append(w.Path, Hold{h.Class, h.Cause, known(h.Until), h.Text})
 	}
@@ -76,9 +78,17 @@ func known(t time.Time) time.Time {
 
 // summary says in words what waits, and until when.
 func (w Why) summary(now time.Time) string {
-	text := fmt.Sprintf("class %s: nothing waits, and an item that comes now ", w.Class)
-	if w.Items > 0 {
-		text = fmt.Sprintf("class %s: waiting items: %d; the next ", w.Class, w.Items)
+	text := fmt.Sprintf("class %s: ", w.Class)
+	if w.Sessions > 0 {
+		text += fmt.Sprintf("waiting sessions: %d; ", w.Sessions)
+	}
+	switch {
+	case w.Items > 0:
+		text += fmt.Sprintf("waiting items: %d; the next ", w.Items)
+	case w.Sessions > 0:
+		text += "an item of a session that is open "
+	default:
+		text += "nothing waits, and an item that comes now "
 	}
 	switch {
 	case w.At.IsZero():

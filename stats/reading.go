@@ -149,11 +149,18 @@ type ShadowReading struct {
 // would have been dropped or refused.
 func (c *Class) ReadShadow() ShadowReading {
 	r := ShadowReading{WouldDelay: c.Overlimits.Load(), Wait: c.Wait.Read()}
-	for reason := range Reasons() {
-		r.WouldDrop += c.Dropped[reason].Items.Load()
-	}
+	r.WouldDrop, _ = c.Lost()
 	r.WaitP50, r.WaitP99 = Seconds(r.Wait.Quantile(0.50)), Seconds(r.Wait.Quantile(0.99))
 	return r
+}
+
+// Lost returns how many items were dropped and refused, for all reasons together.
+func (c *Class) Lost() (dropped, refused uint64) {
+	for r := range Reasons() {
+		dropped += c.Dropped[r].Items.Load()
+		refused += c.Refused[r].Items.Load()
+	}
+	return dropped, refused
 }
 
 // Read returns the counters of the class. The maps have an entry for every direction and

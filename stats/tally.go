@@ -64,6 +64,16 @@ func (t *Tally) Add(name string) {
 	t.counts[name]++
 }
 
+// Sum returns how many events there were.
+func (t *Tally) Sum() (n uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, count := range t.counts {
+		n += count
+	}
+	return n
+}
+
 // Read returns the counts, without those that are 0.
 func (t *Tally) Read() map[string]uint64 {
 	t.mu.Lock()

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -18,7 +19,7 @@ const (
 )
 
 // effort is how much of a processor the dashboard takes for a view, or for its samples: 1/effort.
-const effort = 200
+const effort = 400
 
 // pause returns how long to wait after something that took so long: as long as keeps to effort, and
 // at least a time.
@@ -89,11 +90,14 @@ func (d *Dashboard) next(view string, of *screen) (text []byte, due time.Time) {
 	if shown == nil {
 		return nil, now
 	}
-	text, err := json.Marshal(Event[any, any]{now, d.source.Summary(), shown})
-	if err != nil { // cannot be: the values are those of the control socket
-		return nil, now
+	var event bytes.Buffer // a new one: streams may still write the old event
+	event.Grow(len(of.event) + bytes.MinRead)
+	event.WriteString("data: ")
+	if json.NewEncoder(&event).Encode(Event[any, any]{now, d.source.Summary(), shown}) != nil {
+		return nil, now // cannot be: the values are those of the control socket
 	}
-	of.event = fmt.Appendf(nil, "data: %s\n\n", text)
+	event.WriteByte('\n') // the second one, which ends it
+	of.event = event.Bytes()
 	of.due = time.Now().Add(min(pause(time.Since(now), streamPause), longestWait))
 	return of.event, of.due
 }
