@@ -2,6 +2,7 @@ package tests
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -50,24 +52,33 @@ func TestDNSThroughSOCKS(t *testing.T) {
 	}
 }
 
+// openRelay opens a relay of an entry, which lasts as long as the test.
+func openRelay(t *testing.T, entry string) (*net.UDPConn, error) {
+	control, err := net.Dial("tcp", entry)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { control.Close() })
+	bound, err := associate(control)
+	if err != nil {
+		return nil, err
+	}
+	relay, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(bound))
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { relay.Close() })
+	return relay, nil
+}
+
 // forwardBySOCKS passes on what comes to an address of loopback, which it returns, by a relay of an entry.
 func (n *namespace) forwardBySOCKS(t *testing.T, entry, to string) (at string) {
 	t.Helper()
 	n.do(func() error {
-		control, err := net.Dial("tcp", entry)
+		relay, err := openRelay(t, entry)
 		if err != nil {
 			return err
 		}
-		t.Cleanup(func() { control.Close() })
-		bound, err := associate(control)
-		if err != nil {
-			return err
-		}
-		relay, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(bound))
-		if err != nil {
-			return err
-		}
-		t.Cleanup(func() { relay.Close() })
 		front, err := net.ListenPacket("udp", "127.0.0.1:0")
 		if err != nil {
 			return err
@@ -111,12 +122,12 @@ func datagramHead(to string) []byte {
 	return binary.BigEndian.AppendUint16(append([]byte{0, 0, 0, 1}, at.Addr().AsSlice()...), at.Port())
 }
 
-// interceptingDatagrams is the policy of a router.
+// interceptingDatagrams is the policy of a router. Its listener has the port of one of the servers.
 const interceptingDatagrams = `
 [class.dns]
 rate = "1000 packets/s"
 [listener.x]
-listen = ":15001"
+listen = ":54"
 mode = "transparent"
 inside = "udp"
 allow = ["203.0.113.0/24:53-54", "[2001:db8:2::/64]:53-54"]
@@ -263,4 +274,56 @@ func TestStrayDatagramsAreCounted(t *testing.T) {
 	waitFor(t, "the datagram arrives", func() bool { return len(server.all()) == 1 })
 	control.Close()
 	waitFor(t, "all sessions have ended", func() bool { return len(p.sessions()) == 0 })
+}
+
+// A SOCKS client that vanishes does not hold its relay for ever, even while a server goes on sending.
+func TestVanishedSOCKSClient(t *testing.T) {
+	t.Parallel()
+	r := newRouter(t)
+	r.program = startIn(r.in, t, plain(), `
+[class.a]
+rate = "1000 packets/s"
+[listener.socks]
+listen = "192.0.2.1:1080"
+mode = "socks5"
+inside = "udp"
+allow = "203.0.113.2:7000"
+class = "a"
+return_class = "a"
+idle_timeout = "2s"
+`)
+	r.keepSending(t, "203.0.113.2:7000")
+	r.client.do(func() error {
+		relay, err := openRelay(t, "192.0.2.1:1080")
+		if err != nil {
+			return err
+		}
+		_, err = relay.Write(append(datagramHead("203.0.113.2:7000"), "datagram"...))
+		return err
+	})
+	waitFor(t, "the client has a destination", func() bool { return len(r.sessions()) == 2 })
+	waitFor(t, "the server sends", func() bool { return r.class("a").Sent["downstream"].Packets > 1 })
+	r.client.run("ip link set wire down")
+	waitFor(t, "all sessions have ended", func() bool { return len(r.sessions()) == 0 })
+}
+
+// keepSending sends datagrams from an address of the server to whoever has sent one there.
+func (r *router) keepSending(t *testing.T, at string) {
+	t.Helper()
+	r.server.do(func() error {
+		c, err := net.ListenPacket("udp", at)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { c.Close() })
+		go func() {
+			_, who, err := c.ReadFrom(make([]byte, 1500))
+			for ; err == nil; time.Sleep(50 * time.Millisecond) {
+				if _, err = c.WriteTo([]byte("more"), who); errors.Is(err, syscall.ECONNREFUSED) {
+					err = nil
+				}
+			}
+		}()
+		return nil
+	})
 }

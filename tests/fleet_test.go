@@ -153,6 +153,7 @@ func TestFleetSharesOneAccount(t *testing.T) {
 // TestFleetWithoutItsStore kills the store under load. The shapers go on at their shares, never above the
 // limit, and come back to the store.
 func TestFleetWithoutItsStore(t *testing.T) {
+	t.Parallel()
 	const limit, members = 40, 3
 	store := startRedis(t)
 	p := newProvider(t, func(time.Time) uint32 { return 0 })

@@ -148,7 +148,7 @@ class    = "acme"
 // directly to another such provider, which refuses many of its messages.
 func TestKannel(t *testing.T) {
 	alone := &spacing{gap: 50 * time.Millisecond}
-	n := trial.Size(60, 200)
+	n := trial.Size(40, 200)
 	newKannel(t, spacedProvider(t, alone).addr).campaign(n)
 	trial.Judge(t, 5*time.Millisecond, func() error { return kannelThroughShaper(t, alone, n) })
 }
@@ -264,7 +264,7 @@ class       = "otp"
 		e.submit("bulk", 1000)
 		waitFor(t, "bulk waits", func() bool { return d.class("bulk").Backlog >= 900 })
 		slowest := time.Duration(0)
-		for range 20 {
+		for range trial.Size(12, 50) {
 			sent := time.Now()
 			sequence := e.submit("otp1", 1)
 			if status := e.answerTo(sequence); status != 0 {

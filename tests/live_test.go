@@ -17,9 +17,15 @@ import (
 // A new rate takes effect on an open connection within 100 ms of the command's end, whether it is
 // higher or lower.
 func TestNewRateReachesOpenConnection(t *testing.T) {
-	r, upstream := recordTCP(t)
-	policy := func(rate string) string {
-		return strings.NewReplacer("RATE", rate, "UPSTREAM", upstream).Replace(`
+	for how, change := range map[string]func(p *program, policy, rate string){
+		"set":    func(p *program, _, rate string) { p.must("set", "a", "rate="+rate) },
+		"reload": func(p *program, policy, _ string) { p.write(policy); p.must("reload") },
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			r, upstream := recordTCP(t)
+			policy := func(rate string) string {
+				return strings.NewReplacer("RATE", rate, "UPSTREAM", upstream).Replace(`
 [class.a]
 rate = "RATE"
 [listener.a]
@@ -27,29 +33,21 @@ listen = "127.0.0.1:0"
 upstream = "UPSTREAM"
 class = "a"
 `)
-	}
-	p := start(t, plain(), policy("1MB/s"))
-	go flood(dial(t, "", p.addr("a")), 8<<10)
-	waitFor(t, "bytes arrive", func() bool { return r.total() > 0 })
+			}
+			p := start(t, plain(), policy("1MB/s"))
+			go flood(dial(t, "", p.addr("a")), 8<<10)
+			waitFor(t, "bytes arrive", func() bool { return r.total() > 0 })
 
-	reload := func(rate string) { p.write(policy(rate)); p.must("reload") }
-	set := func(rate string) { p.must("set", "a", "rate="+rate) }
-	for _, test := range []struct {
-		how    string
-		change func(string)
-		rate   string
-		bytes  float64
-	}{
-		{"set", set, "4MB/s", 4e6}, {"set", set, "500kB/s", 5e5},
-		{"reload", reload, "5MB/s", 5e6}, {"reload", reload, "400kB/s", 4e5},
-	} {
-		trial.Judge(t, 10*time.Millisecond, func() error {
-			test.change("1MB/s") // the rate before the change
-			time.Sleep(200 * time.Millisecond)
-			test.change(test.rate)
-			changed := time.Now()
-			time.Sleep(700 * time.Millisecond)
-			return checkReached(t, test.how, r, changed, test.bytes)
+			for rate, bytes := range map[string]float64{"5MB/s": 5e6, "400kB/s": 4e5} {
+				trial.Judge(t, 10*time.Millisecond, func() error {
+					change(p, policy("1MB/s"), "1MB/s") // the rate before the change
+					time.Sleep(200 * time.Millisecond)
+					change(p, policy(rate), rate)
+					changed := time.Now()
+					time.Sleep(700 * time.Millisecond)
+					return checkReached(t, how, r, changed, bytes)
+				})
+			}
 		})
 	}
 }

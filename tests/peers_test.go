@@ -2,7 +2,6 @@ package tests
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -185,7 +184,7 @@ func (r *recorder) read(c syscall.Conn, also ...io.Writer) {
 			}
 			open = err == nil && n > 0
 			if open {
-				r.note(arrival{timestamp(control[:m]), n})
+				r.note(arrival{trial.Timestamp(control[:m]), n})
 				for _, w := range also {
 					w.Write(buf[:n])
 				}
@@ -194,21 +193,6 @@ func (r *recorder) read(c syscall.Conn, also ...io.Writer) {
 		})
 		open = open && err == nil
 	}
-}
-
-// timestamp returns the SO_TIMESTAMPNS in the control messages of recvmsg(2).
-func timestamp(control []byte) time.Time {
-	messages, err := unix.ParseSocketControlMessage(control)
-	if err != nil {
-		return time.Now()
-	}
-	for _, m := range messages {
-		if m.Header.Type == unix.SCM_TIMESTAMPNS && len(m.Data) >= 16 {
-			order := binary.NativeEndian
-			return time.Unix(int64(order.Uint64(m.Data)), int64(order.Uint64(m.Data[8:])))
-		}
-	}
-	return time.Now() // the first bytes may have arrived before SO_TIMESTAMPNS was set
 }
 
 func (r *recorder) note(a arrival) {

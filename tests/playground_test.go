@@ -57,7 +57,7 @@ type playAnswer struct {
 func TestPlaygroundEqualsSimulate(t *testing.T) {
 	t.Parallel()
 	node := tool(t, "node", "nodejs")
-	const count = 1050 // so that 1000 are not refused
+	count := trial.Size(150, 1050) // so that 1,000 are not refused
 	random := rand.New(rand.NewPCG(18, 4))
 	var requests []playRequest
 	var in bytes.Buffer
@@ -104,7 +104,7 @@ func TestPlaygroundEqualsSimulate(t *testing.T) {
 		}
 	}
 	t.Logf("%d policies and workloads have %d departures; %d of them were refused; %d went through the command too", count, departures, wrong, byProgram)
-	if departures < 100*count || wrong > 50 || wrong == 0 {
+	if departures < 100*count || wrong > count/20 || wrong == 0 {
 		t.Errorf("the policies are not what they should be: %d departures, %d refused", departures, wrong)
 	}
 }

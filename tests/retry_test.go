@@ -1,13 +1,19 @@
 package tests
 
 import (
+	"bufio"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"shaper/tests/trial"
 )
 
 const retryPolicy = `
@@ -60,6 +66,108 @@ func TestRetryOfSubmits(t *testing.T) {
 	t.Logf("%d accepted, %d refused", accepted, refused)
 	if accepted != n || refused < n/50 {
 		t.Errorf("%d submits are accepted, and %d refused; want %d, and at least %d", accepted, refused, n, n/50)
+	}
+}
+
+const retryInBodyPolicy = `
+[class.acme]
+rate         = "20000 messages/s"
+on_throttle  = { pause = "2ms", max = "1s" }
+throttled_by = { json = "messages.*.status", equals = ["1"] }
+retry        = { max = 3 }
+
+[listener.gateway]
+listen   = "127.0.0.1:0"
+protocol = "http"
+upstream = %q
+class    = "acme"
+`
+
+// If a provider refuses every 50th request in the body of a 200, its clients see no refusal. Each
+// request is accepted once, and those of a connection in their order.
+func TestRetryOfRequestsRefusedInBodies(t *testing.T) {
+	t.Parallel()
+	const clients = 4
+	n := trial.Size(500, 25_000) // requests of each client
+	p := newBodyProvider()
+	provider := httptest.NewServer(p)
+	t.Cleanup(provider.Close)
+	d := start(t, raced(t), fmt.Sprintf(retryInBodyPolicy, provider.Listener.Addr()))
+	var all sync.WaitGroup
+	for client := range clients {
+		all.Go(func() { p.ask(t, d.addr("gateway"), client, n) })
+	}
+	all.Wait()
+	t.Logf("%d accepted, %d refused", p.accepted, p.refused)
+	if p.accepted != clients*n || p.refused < clients*n/50 {
+		t.Errorf("%d requests are accepted, and %d refused; want %d, and at least %d", p.accepted, p.refused, clients*n, clients*n/50)
+	}
+}
+
+// A bodyProvider refuses every 50th request in the body of its answer.
+type bodyProvider struct {
+	sync.Mutex
+	came, accepted, refused int
+	last                    map[int]int // the request of each client that was accepted last
+	wrong                   string
+}
+
+func newBodyProvider() *bodyProvider { return &bodyProvider{last: map[int]int{}} }
+
+func (p *bodyProvider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var client, id, status int
+	body, _ := io.ReadAll(r.Body)
+	fmt.Sscanf(string(body), "%d %d", &client, &id)
+	p.Lock()
+	defer p.Unlock()
+	if p.came++; p.came%50 == 0 {
+		status = 1
+		p.refused++
+	} else {
+		if p.accepted++; id != p.last[client]+1 {
+			p.wrong = fmt.Sprintf("request %d of client %d is accepted after %d", id, client, p.last[client])
+		}
+		p.last[client] = id
+	}
+	answer := fmt.Sprintf(`{"messages": [{"status": "%d", "id": "%d-%d"}]}`, status, client, id)
+	if id%2 == 0 { // in chunks
+		io.WriteString(w, answer[:10])
+		http.NewResponseController(w).Flush()
+		answer = answer[10:]
+	}
+	io.WriteString(w, answer)
+}
+
+// ask sends so many requests on one connection, ten at a time without an answer, and checks the
+// answers.
+func (p *bodyProvider) ask(t *testing.T, addr string, client, n int) {
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer c.Close()
+	from, sent := bufio.NewReader(c), 0
+	for id := 1; id <= n; id++ {
+		for ; sent < min(id+9, n); sent++ {
+			body := fmt.Sprint(client, " ", sent+1)
+			fmt.Fprintf(c, "POST /sms HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		}
+		answer, err := http.ReadResponse(from, nil)
+		if err != nil {
+			t.Errorf("client %d, request %d: %v", client, id, err)
+			return
+		}
+		body, err := io.ReadAll(answer.Body)
+		if want := fmt.Sprintf(`{"messages": [{"status": "0", "id": "%d-%d"}]}`, client, id); err != nil || string(body) != want {
+			t.Errorf("client %d gets %q, %v to request %d", client, body, err, id)
+			return
+		}
+	}
+	p.Lock()
+	defer p.Unlock()
+	if p.wrong != "" {
+		t.Error(p.wrong)
 	}
 }
 

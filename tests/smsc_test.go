@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"shaper/tests/trial"
 )
 
 // spacing is the rule of providers that refuse messages which come sooner than gap after another
@@ -88,7 +90,7 @@ func readStamped(raw syscall.RawConn, p []byte) (n int, at time.Time, err error)
 		if err == unix.EAGAIN || err == unix.EINTR {
 			return false
 		}
-		at = timestamp(control[:m])
+		at = trial.Timestamp(control[:m])
 		return true
 	})
 	switch {

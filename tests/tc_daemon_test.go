@@ -313,6 +313,7 @@ func TestKernelIsOffWithoutTheCapability(t *testing.T) {
 //
 // The test omits the first second, in which each class of a tree spends a burst of its own.
 func TestKernelLeakyHasNoBursts(t *testing.T) {
+	t.Parallel()
 	tool(t, "tc", "iproute2")
 	for s, begun := range map[*shape]int{&shapes[0]: 1514, &shapes[2]: 2 * 1514} {
 		t.Run(s.name, func(t *testing.T) {
@@ -380,7 +381,7 @@ func (f *frames) read(file *os.File) {
 		}
 		if to, ok := from.(*unix.SockaddrLinklayer); ok && to.Pkttype != unix.PACKET_OUTGOING {
 			f.mu.Lock()
-			f.all = append(f.all, arrival{timestamp(control[:n]), size})
+			f.all = append(f.all, arrival{trial.Timestamp(control[:n]), size})
 			f.mu.Unlock()
 		}
 	}

@@ -175,6 +175,7 @@ func TestCurlToTLS(t *testing.T) {
 // curl speaks plain HTTP with shaper, and OpenSSL's server requires a client certificate from
 // shaper.
 func TestCurlToTLSUpstream(t *testing.T) {
+	t.Parallel()
 	a := newAuthority(t)
 	a.issue("server", "127.0.0.1", time.Time{})
 	a.issue("we", "we.example", time.Time{})

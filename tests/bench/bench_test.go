@@ -115,6 +115,7 @@ func TestConfigs(t *testing.T) {
 	}{
 		{shaper, bulk, []string{`rate = "160000000000bit"`, `protocol = "tcp"`, `upstream = "127.0.0.1:6000"`}},
 		{shaper, paced, []string{`rate = "1000000bit"`}},
+		{shaperSOCKS, bulk, []string{`mode     = "socks5"`, `allow    = "127.0.0.1:6000"`}},
 		{shaper, counted, []string{`rate = "100 packets/s"`, `protocol = "udp"`}},
 		{haproxy, bulk, []string{"default-limit 2000000000 default-period 100ms", "bind 127.0.0.1:5000"}},
 		{haproxy, paced, []string{"default-limit 125000 default-period 1s"}},

@@ -18,7 +18,7 @@ func bulkKinds() []kind {
 			{name: "fairness", format: "%.3f"},
 			{name: "load busy", format: "%.0f %%"},
 		},
-		ways:    []way{direct, haproxy, haproxy64, haproxy256, haproxyFree, nginx, nginx64, nginx256, shaper, shaperNobody},
+		ways:    []way{direct, haproxy, haproxy64, haproxy256, haproxyFree, nginx, nginx64, nginx256, shaper, shaperNobody, shaperSOCKS, shaperCONNECT},
 		seconds: 3,
 	}
 	one, many := k, k
@@ -30,7 +30,7 @@ func bulkKinds() []kind {
 }
 
 func bulk(t *trial, connections int) ([]float64, error) {
-	e, err := open(connections, t.port)
+	e, err := open(connections, t)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ func connsKinds() []kind {
 			{name: "CPU µs each", format: "%.1f", lower: true, ratio: true},
 			{name: "load busy", format: "%.0f %%"},
 		},
-		ways:    []way{direct, haproxy, nginx, shaper},
+		ways:    []way{direct, haproxy, nginx, shaper, shaperSOCKS, shaperCONNECT},
 		seconds: 3,
 		measure: conns,
 	}}
@@ -31,7 +31,7 @@ func conns(t *trial) ([]float64, error) {
 		return nil, err
 	}
 	defer unix.Close(listener)
-	v := &churn{port: t.port, listener: listener, isClient: map[int]bool{}}
+	v := &churn{trial: t, listener: listener, isClient: map[int]bool{}, expects: map[int]int{}}
 	var stopped atomic.Bool
 	failed := make(chan error, 1)
 	var loop sync.WaitGroup
@@ -57,10 +57,12 @@ func conns(t *trial) ([]float64, error) {
 // churn opens connections, has each carry a byte both ways, and closes it. Only the goroutine
 // of run uses it; done may be read by all.
 type churn struct {
-	port, listener int
-	set            int          // the epoll set
-	isClient       map[int]bool // for each open connection: true at the client's end
-	done           atomic.Int64
+	trial    *trial
+	listener int
+	set      int          // the epoll set
+	isClient map[int]bool // for each open connection: true at the client's end
+	expects  map[int]int  // bytes that the client's end has still to read
+	done     atomic.Int64
 }
 
 func (v *churn) run(stopped *atomic.Bool) (err error) {
@@ -84,13 +86,15 @@ func (v *churn) run(stopped *atomic.Bool) (err error) {
 	return wait(v.set, stopped, v.serve)
 }
 
-// visit opens a connection and sends a byte.
+// visit opens a connection and sends a byte. At an entry it asks for the sink in the same segment:
+// that takes no round trip more, which would be time of the source.
 func (v *churn) visit() error {
-	fd, err := connect(v.port)
+	fd, err := connect(v.trial.port)
 	if err != nil {
 		return err
 	}
-	return errors.Join(v.add(fd, true), writeAll(fd, make([]byte, 1)))
+	v.expects[fd] = v.trial.way.answer + 1
+	return errors.Join(v.add(fd, true), writeAll(fd, append([]byte(v.trial.way.asks), 0)))
 }
 
 func (v *churn) add(fd int, isClient bool) error {
@@ -108,14 +112,17 @@ func (v *churn) serve(fd int) error {
 		}
 		return v.add(next, false)
 	}
-	var one [1]byte
-	n, err := read(fd, one[:])
+	var said [64]byte
+	n, err := read(fd, said[:])
 	if err != nil {
 		return err
 	}
 	if v.isClient[fd] {
 		if n == 0 {
 			return errClosed
+		}
+		if v.expects[fd] -= n; v.expects[fd] > 0 {
+			return nil
 		}
 		v.close(fd)
 		v.done.Add(1)
@@ -125,10 +132,11 @@ func (v *churn) serve(fd int) error {
 		v.close(fd)
 		return nil
 	}
-	return writeAll(fd, one[:])
+	return writeAll(fd, said[:n])
 }
 
 func (v *churn) close(fd int) {
 	delete(v.isClient, fd)
+	delete(v.expects, fd)
 	unix.Close(fd)
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	peers "shaper/tests/trial"
 )
 
 // inFlight is the number of datagrams between source and sink. It keeps a datagram waiting in
@@ -93,7 +95,7 @@ func arrivalTimes(source, sink int, length time.Duration) (times []time.Time, er
 		if err != nil {
 			return nil, fmt.Errorf("waiting for a datagram: %w", err)
 		}
-		times = append(times, timestamp(control[:n]))
+		times = append(times, peers.Timestamp(control[:n]))
 		if err := writeAll(source, payload[:]); err != nil {
 			return nil, err
 		}

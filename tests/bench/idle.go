@@ -34,7 +34,7 @@ func idle(t *trial) ([]float64, error) {
 	}
 	n := sessionsWithin(limit.Cur)
 	memory, descriptors := t.proxy.memory(), t.proxy.descriptors()
-	e, err := open(n, t.port)
+	e, err := open(n, t)
 	if err != nil {
 		return nil, err
 	}

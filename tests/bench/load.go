@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -84,8 +83,9 @@ func retryInterrupted(call func() error) error {
 // ends holds both ends of each connection: sources[i] and sinks[i] belong together.
 type ends struct{ sources, sinks []int }
 
-// open makes n connections to a port, and accepts all of them at the sink.
-func open(n, port int) (*ends, error) {
+// open makes n connections of a trial, and accepts all of them at the sink. At an entry, each has
+// asked for the sink and has its answer.
+func open(n int, t *trial) (*ends, error) {
 	listener, err := listen()
 	if err != nil {
 		return nil, err
@@ -93,12 +93,16 @@ func open(n, port int) (*ends, error) {
 	defer unix.Close(listener)
 	e := &ends{}
 	for range n {
-		source, err := connect(port)
+		source, err := connect(t.port)
 		if err == nil {
 			e.sources = append(e.sources, source)
+			err = writeAll(source, []byte(t.way.asks))
+		}
+		if err == nil {
 			var sink int
 			if sink, err = accept(listener); err == nil {
 				e.sinks = append(e.sinks, sink)
+				err = readAll(source, make([]byte, t.way.answer))
 			}
 		}
 		if err != nil {
@@ -186,21 +190,6 @@ func roundTrip(source, sink int, message []byte) error {
 		}
 	}
 	return nil
-}
-
-// timestamp returns the kernel's timestamp in the control messages of recvmsg(2).
-func timestamp(control []byte) time.Time {
-	messages, err := unix.ParseSocketControlMessage(control)
-	if err != nil {
-		return time.Now()
-	}
-	for _, m := range messages {
-		if m.Header.Type == unix.SCM_TIMESTAMPNS && len(m.Data) >= 16 {
-			order := binary.NativeEndian
-			return time.Unix(int64(order.Uint64(m.Data)), int64(order.Uint64(m.Data[8:])))
-		}
-	}
-	return time.Now() // the first bytes may have arrived before SO_TIMESTAMPNS was set
 }
 
 func read(fd int, b []byte) (n int, err error) {

@@ -13,29 +13,50 @@ type way struct {
 	program      func(t tools, config string) (proxy tool, args []string) // what to run with the file config
 	unprivileged bool                                                     // the proxy runs as nobody
 	shapeLink    func(s setting) (undo func(), err error)                 // what limits the direct way; nil: nothing does
+
+	asks   string // what the source says first, to an entry; "": it says nothing
+	answer int    // the bytes of the answer
 }
 
 var (
-	direct       = way{name: "direct"}
-	htb          = way{name: "tc htb", shapeLink: htbLink}
-	haproxy      = haproxyWay("haproxy", 0, bwlim)
-	haproxy64    = haproxyWay("haproxy, 64 KiB buffers", 64<<10, bwlim)
-	haproxy256   = haproxyWay("haproxy, 256 KiB buffers", 256<<10, bwlim)
-	haproxyFree  = haproxyWay("haproxy, no limit, splice", 0, splice)
-	haproxyTable = haproxyWay("haproxy, stick table", 0, bwlimTable)
-	kannel       = way{name: "kannel", config: kannelConfig, program: kannelProgram}
-	nginx        = nginxWay("nginx", 0)
-	nginx64      = nginxWay("nginx, 64 KiB buffers", 64<<10)
-	nginx256     = nginxWay("nginx, 256 KiB buffers", 256<<10)
-	shaper       = way{name: "shaper", config: shaperConfig, program: shaperProgram}
-	shaperNobody = way{name: "shaper, unprivileged", config: shaperConfig, program: shaperProgram, unprivileged: true}
+	direct        = way{name: "direct"}
+	htb           = way{name: "tc htb", shapeLink: htbLink}
+	haproxy       = haproxyWay("haproxy", 0, bwlim)
+	haproxy64     = haproxyWay("haproxy, 64 KiB buffers", 64<<10, bwlim)
+	haproxy256    = haproxyWay("haproxy, 256 KiB buffers", 256<<10, bwlim)
+	haproxyFree   = haproxyWay("haproxy, no limit, splice", 0, splice)
+	haproxyTable  = haproxyWay("haproxy, stick table", 0, bwlimTable)
+	kannel        = way{name: "kannel", config: kannelConfig, program: kannelProgram}
+	nginx         = nginxWay("nginx", 0)
+	nginx64       = nginxWay("nginx, 64 KiB buffers", 64<<10)
+	nginx256      = nginxWay("nginx, 256 KiB buffers", 256<<10)
+	shaper        = way{name: "shaper", config: shaperConfig, program: shaperProgram}
+	shaperNobody  = way{name: "shaper, unprivileged", config: shaperConfig, program: shaperProgram, unprivileged: true}
+	shaperSOCKS   = entryWay("socks5", "\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01"+string([]byte{sinkPort >> 8, sinkPort & 0xff}), 2+10)
+	shaperCONNECT = entryWay("connect", fmt.Sprintf("CONNECT 127.0.0.1:%d HTTP/1.1\r\n\r\n", sinkPort), len("HTTP/1.1 200 Connection established\r\n\r\n"))
 )
 
 func shaperProgram(t tools, config string) (tool, []string) {
 	return t.Shaper, []string{"-c", config, "run"}
 }
 
+// entryWay is the way through an entry of shaper.
+func entryWay(mode, asks string, answer int) way {
+	leads := fmt.Sprintf("mode     = %q\nallow    = \"127.0.0.1:%d\"\n", mode, sinkPort)
+	return way{
+		name:    "shaper, " + mode,
+		config:  func(s setting, _, _ string) string { return shaperPolicy(s, leads) },
+		program: shaperProgram,
+		asks:    asks, answer: answer,
+	}
+}
+
 func shaperConfig(s setting, _, _ string) string {
+	return shaperPolicy(s, fmt.Sprintf("protocol = %q\nupstream = \"127.0.0.1:%d\"\n", cmp.Or(s.protocol, "tcp"), sinkPort))
+}
+
+// shaperPolicy returns a policy with a listener. leads are the keys that say where that leads.
+func shaperPolicy(s setting, leads string) string {
 	rate := fmt.Sprintf("%.0fbit", 8*s.bytes())
 	switch {
 	case s.number > 0 && s.udp():
@@ -53,10 +74,8 @@ rate = %q
 
 [listener.work]
 listen   = "127.0.0.1:%d"
-protocol = %q
-upstream = "127.0.0.1:%d"
-class    = "work"
-`, rate, proxyPort, cmp.Or(s.protocol, "tcp"), sinkPort)
+%sclass    = "work"
+`, rate, proxyPort, leads)
 }
 
 // The ways in which HAProxy limits. A limit turns splicing off.

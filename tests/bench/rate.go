@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	peers "shaper/tests/trial"
 )
 
 // rateKinds set a rate that the machine can reach, and measure how evenly bytes arrive.
@@ -42,7 +44,7 @@ func rateKinds() (all []kind) {
 }
 
 func steadyRate(t *trial, connections int) ([]float64, error) {
-	e, err := open(connections, t.port)
+	e, err := open(connections, t)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +91,7 @@ func (c *arrivals) recorder(sinks []int, size int) func(int) error {
 		if n == 0 {
 			return errClosed
 		}
-		c.add(timestamp(control[:m]), n)
+		c.add(peers.Timestamp(control[:m]), n)
 		return nil
 	}
 }

@@ -14,13 +14,13 @@ func rttKinds() []kind {
 			{name: "p99 µs", format: "%.1f", lower: true, ratio: true},
 			{name: "CPU µs", format: "%.1f", lower: true},
 		},
-		ways:    []way{direct, haproxy, nginx, shaper},
+		ways:    []way{direct, haproxy, nginx, shaper, shaperSOCKS, shaperCONNECT},
 		measure: rtt,
 	}}
 }
 
 func rtt(t *trial) ([]float64, error) {
-	e, err := open(1, t.port)
+	e, err := open(1, t)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	peers "shaper/tests/trial"
 )
 
 // talk drives both ends of connections that carry messages, in one thread. Its functions get
@@ -76,5 +78,5 @@ func (k *talk) serve(fd int) error {
 	case k.isSource[fd]:
 		return k.answered(fd, k.buf[:n])
 	}
-	return k.arrived(fd, k.buf[:n], timestamp(k.control[:m]))
+	return k.arrived(fd, k.buf[:n], peers.Timestamp(k.control[:m]))
 }

@@ -43,7 +43,7 @@ const method = `
 var groups = map[string]struct{ title, about string }{
 	"bulk":  {"Bulk", `TCP at full speed. Fairness is Jain's index over the connections: 1 if all get the same.`},
 	"rtt":   {"Round trips", `A question of 100 bytes and an answer of 100 bytes, 20,000 times, over one connection.`},
-	"conns": {"Connections", `A client connects, sends a byte, receives a byte, and closes. Eight clients run at once; when one has gone, the next one comes.`},
+	"conns": {"Connections", `A client connects, sends a byte, receives a byte, and closes. Eight clients run at once; when one has gone, the next one comes. At an entry, each first asks for its server, in the same segment.`},
 	"idle": {"Idle sessions", `10,000 sessions, or as many as the limit of descriptors allows, have carried a byte each way and now carry nothing. The
 table has resident memory and descriptors for each session, memory before the first, and how much the proxy runs meanwhile.
 It does not include what the kernel holds for sockets.`},
