@@ -47,8 +47,10 @@ func arguments(c *cli.Context, least, most int) error {
 		return nil
 	}
 	form := strings.TrimRight("shaper "+commandPath(c)+c.Command.ArgsUsage, " ")
-	if n > most {
-		return usageError("%q is one argument too many; usage: %s", c.Args().Get(most), form)
+	if extra := c.Args().Get(most); strings.HasSuffix(extra, ".toml") {
+		return usageError("%q is one argument too many; the policy is -c FILE: shaper %s-c %s", extra, commandPath(c), extra)
+	} else if n > most {
+		return usageError("%q is one argument too many; usage: %s", extra, form)
 	}
 	return usageError("an argument is missing; usage: %s", form)
 }
