@@ -23,11 +23,13 @@ SOAK       ?= 3600
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # Debian packages with the programs that tests use as peers and judges. Behind each colon
-# stands a command of the package, or a Perl module, by which `deps` knows that it is installed.
+# stands a command of the package, a Perl module or a file, by which `deps` knows that it is
+# installed.
 DEBIAN = iperf3:iperf3 prometheus:promtool systemd:systemd-analyze iproute2:ip procps:ps curl:curl openssl:openssl man-db:man \
          kannel:bearerbox hey:hey wrk:wrk libnet-smpp-perl:Net::SMPP nginx-light:nginx redis-server:redis-server gcc:gcc \
          netcat-openbsd:nc openssh-client:ssh openssh-server:sshd git:git proxychains4:proxychains4 nmap:nmap chromium:chromium nftables:nft \
-         bind9-dnsutils:dig ldnsutils:drill dante-client:socksify nodejs:node tmux:tmux
+         bind9-dnsutils:dig ldnsutils:drill dante-client:socksify nodejs:node tmux:tmux haproxy:haproxy socat:socat \
+         libnginx-mod-stream:/usr/lib/nginx/modules/ngx_stream_module.so
 
 VERSION    ?= $(shell packaging/version)
 
@@ -186,6 +188,7 @@ deps:
 	for pair in $(DEBIAN); do \
 	  case $${pair#*:} in \
 	    *::*) perl -M$${pair#*:} -e 1 2>/dev/null ;; \
+	    /*) [ -e "$${pair#*:}" ] ;; \
 	    *) PATH="$$PATH:/usr/sbin:/sbin" command -v $${pair#*:} >/dev/null ;; \
 	  esac || missing="$$missing $${pair%%:*}"; \
 	done; \
