@@ -4,8 +4,13 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"io/fs"
 	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -88,11 +93,34 @@ func TestCalendar(t *testing.T) {
 func TestGapValues(t *testing.T) {
 	began := time.Unix(1000, 0)
 	at := func(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
-	got := gapValues([]time.Time{at(0), at(10), at(19), at(30)}, 0.010)
-	want := []float64{1, 3, 1, 0.9, 1000}
+	got := gapValues([]time.Time{at(0), at(10), at(20), at(29), at(40)}, 0.010)
+	want := []float64{1, 4, 1, 0.9, 0, 1000}
 	for i, v := range want {
 		if math.Abs(got[i]-v) > 1e-9 {
 			t.Errorf("value %d = %v, want %v", i, got[i], v)
+		}
+	}
+}
+
+// TestGrouped starts a command in a cgroup with a weight and a quota.
+func TestGrouped(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root makes cgroups")
+	}
+	launch, undo, err := grouped(1000, 20)()
+	defer undo()
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Dir(launch[len(launch)-1])
+	script := "cat /proc/self/cgroup; cat " + dir + "/cpu.weight " + dir + "/cpu.max || cat " + dir + "/cpu.shares " + dir + "/cpu.cfs_quota_us"
+	out, _ := exec.Command(launch[0], append(launch[1:], "sh", "-c", script)...).Output()
+	for _, want := range []string{"/shaper-bench\n", "20000"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("the command does not see %q, but this:\n%s", want, out)
 		}
 	}
 }

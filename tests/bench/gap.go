@@ -32,6 +32,7 @@ func gapKind(group, items string, s setting, measure func(*trial) ([]float64, er
 			{name: "gaps", format: "%.0f"},
 			{name: "too short", format: "%.0f", lower: true},
 			{name: "shortest ÷ set", format: "%.4f"},
+			{name: "p50 off by µs", format: "%.1f", lower: true},
 			{name: "p99 off by µs", format: "%.1f", lower: true, plotted: true},
 			{name: "CPU µs each", format: "%.1f", lower: true},
 		},
@@ -104,7 +105,7 @@ func arrivalTimes(source, sink int, length time.Duration) (times []time.Time, er
 }
 
 // gapValues compares the gaps between arrivals with the gap that was set, in seconds. It
-// returns the values of the first five columns of gapKind.
+// returns the values of the first six columns of gapKind.
 func gapValues(times []time.Time, set float64) []float64 {
 	var off []float64 // µs
 	short, shortest := 0., math.Inf(1)
@@ -117,5 +118,5 @@ func gapValues(times []time.Time, set float64) []float64 {
 		}
 	}
 	reached := float64(len(off)) / times[len(times)-1].Sub(times[0]).Seconds()
-	return []float64{reached * set, float64(len(off)), short, shortest / set, percentile(off, 99)}
+	return []float64{reached * set, float64(len(off)), short, shortest / set, percentile(off, 50), percentile(off, 99)}
 }

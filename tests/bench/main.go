@@ -18,6 +18,7 @@
 //	conns     work: connections that open and close
 //	sms       work: short messages limited by number; and how Kannel limits and sends them
 //	request   work: HTTP requests limited by number
+//	short     work: the same where the processor is short
 //	gap       work: datagrams limited by number, and the gaps between them
 //	udp       work: the highest rate of datagrams
 //	rate      work: one connection at a set rate

@@ -9,7 +9,7 @@ import (
 )
 
 func kinds() []kind {
-	return slices.Concat(bulkKinds(), rttKinds(), connsKinds(), idleKinds(), udpKinds(), rateKinds(), gapKinds(), requestKinds(), smsKinds())
+	return slices.Concat(bulkKinds(), rttKinds(), connsKinds(), idleKinds(), udpKinds(), rateKinds(), gapKinds(), shortKinds(), requestKinds(), smsKinds())
 }
 
 func names() (all []string) {
@@ -98,11 +98,21 @@ func measureOnce(k kind, w way, tools tools, o options) ([]float64, error) {
 	if w.config == nil {
 		return k.measure(&trial{kind: k, way: w, port: sinkPort})
 	}
-	p, err := startProxy(w, k.setting, tools, o.proxyCPU)
+	launch, undo, err := w.launched()
+	defer undo()
+	if err != nil {
+		return nil, err
+	}
+	p, err := startProxy(w, k.setting, tools, o.proxyCPU, launch)
 	if err != nil {
 		return nil, err
 	}
 	defer p.stop()
+	stop, err := startNeighbours(w.neighbours, o.proxyCPU)
+	defer stop()
+	if err != nil {
+		return nil, err
+	}
 	values, err := k.measure(&trial{kind: k, way: w, proxy: p, port: proxyPort})
 	if err != nil && p.hasExited() {
 		return nil, fmt.Errorf("%w; the proxy has exited: %s", err, p.log)

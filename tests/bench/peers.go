@@ -12,6 +12,8 @@ type way struct {
 	config       func(s setting, dir, nginxRoot string) string            // the proxy's configuration; nil: the way is direct
 	program      func(t tools, config string) (proxy tool, args []string) // what to run with the file config
 	unprivileged bool                                                     // the proxy runs as nobody
+	launch       launcher                                                 // starts the proxy; nil: nothing is before its command
+	neighbours   int                                                      // busy loops on the processor of the proxy
 	shapeLink    func(s setting) (undo func(), err error)                 // what limits the direct way; nil: nothing does
 
 	asks   string // what the source says first, to an entry; "": it says nothing

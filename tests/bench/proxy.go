@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,8 +30,9 @@ type proxy struct {
 	exited chan struct{}
 }
 
-// startProxy starts the proxy of a way on the processor cpu, and waits until it listens.
-func startProxy(w way, s setting, t tools, cpu int) (*proxy, error) {
+// startProxy starts the proxy of a way on the processor cpu, and waits until it listens. Launch is
+// a command that starts the proxy's; nil: there is none.
+func startProxy(w way, s setting, t tools, cpu int, launch []string) (*proxy, error) {
 	dir, err := os.MkdirTemp(t.Dir, "proxy")
 	if err != nil {
 		return nil, err
@@ -44,7 +46,8 @@ func startProxy(w way, s setting, t tools, cpu int) (*proxy, error) {
 	if err := os.WriteFile(config, []byte(w.config(s, dir, nginxRoot)), 0o644); err != nil {
 		return nil, err
 	}
-	p := &proxy{cmd: exec.Command(tool.Path, args...), log: &logTail{}, exited: make(chan struct{})}
+	command := slices.Concat(launch, []string{tool.Path}, args)
+	p := &proxy{cmd: exec.Command(command[0], command[1:]...), log: &logTail{}, exited: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
 	if w.unprivileged {
