@@ -136,6 +136,7 @@ func TestServiceSettings(t *testing.T) {
 		"CapabilityBoundingSet": "CAP_NET_ADMIN CAP_NET_BIND_SERVICE",
 		"ProcSubset":            "all", // "pid" cuts the listen backlog to 128
 		"NoNewPrivileges":       "yes",
+		"CPUWeight":             "1000", // docs/operations.md has what it gives
 		"Restart":               "on-failure",
 	} {
 		if !slices.Equal(got[key], []string{want}) {
