@@ -2,9 +2,10 @@ package trial
 
 import (
 	"fmt"
+	"maps"
 	"os"
-	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,16 +27,14 @@ func (m Machine) String() string {
 		m.Late.Round(10*time.Microsecond), 100*m.Waiting, 100*m.Stolen)
 }
 
-// Watch observes the machine beside a measurement. On each processor, a thread of it wakes up
-// each millisecond and does nothing else.
+// Watch observes the machine beside a measurement, by the clock of this process.
 type Watch struct {
-	before usage         // set by Begin
-	stop   chan struct{} // closed by End
-	all    sync.WaitGroup
+	before usage // set by Begin
 
-	mu      sync.Mutex // guards the fields below until all have ended
-	late    time.Duration
-	threads []int // the watch's own threads, which do not count as the test's
+	// theClock guards the fields below.
+	late    time.Duration // the latest wake-up since Begin
+	awaited map[int]int   // threads that wake up once more before End returns, by processor; nil before End
+	over    chan struct{} // closed when all of them have
 }
 
 // mostWatched is the largest number of processors that a Watch observes.
@@ -43,26 +42,16 @@ const mostWatched = 8
 
 // Begin starts a Watch. The caller ends it with End, Judge or Below.
 func Begin() *Watch {
-	w := &Watch{before: readUsage(), stop: make(chan struct{})}
-	var allowed unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
-		allowed.Set(0)
-	}
-	for cpu, n := 0, 0; cpu < 1024 && n < mostWatched; cpu++ {
-		if allowed.IsSet(cpu) {
-			w.all.Go(func() { w.wake(cpu) })
-			n++
-		}
-	}
+	w := &Watch{before: readUsage(), over: make(chan struct{})}
+	theClock.join(w)
 	return w
 }
 
 // End ends the watch, and returns what it saw. It is called once.
 func (w *Watch) End() Machine {
-	close(w.stop)
-	w.all.Wait()
+	own := theClock.leave(w)
 	after := readUsage()
-	for _, tid := range w.threads {
+	for _, tid := range own {
 		delete(after.threads, fmt.Sprintf("/proc/%d/task/%d/schedstat", os.Getpid(), tid))
 	}
 	m := after.since(w.before)
@@ -70,35 +59,96 @@ func (w *Watch) End() Machine {
 	return m
 }
 
-// wake wakes up each millisecond on a processor until w.stop is closed, and notes how late the
-// latest wake-up was. It does not unlock its thread, so the thread ends with its goroutine.
-func (w *Watch) wake(cpu int) {
+// clock has a thread on each processor, which wakes up each millisecond and does nothing else, while
+// there is a Watch. All watches share it: some thousand wake-ups a second for each of them would
+// make the machine busy.
+type clock struct {
+	mu      sync.Mutex
+	watches map[*Watch]bool
+	threads map[int]int // by processor; 0 until the thread runs
+}
+
+var theClock = clock{watches: map[*Watch]bool{}, threads: map[int]int{}}
+
+// join adds a watch, and starts the threads that do not run yet.
+func (c *clock) join(w *Watch) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watches[w] = true
+	var allowed unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
+		allowed.Set(0)
+	}
+	for cpu, n := 0, 0; cpu < 1024 && n < mostWatched; cpu++ {
+		if !allowed.IsSet(cpu) {
+			continue
+		}
+		n++
+		if _, runs := c.threads[cpu]; !runs {
+			c.threads[cpu] = 0
+			go c.wake(cpu)
+		}
+	}
+}
+
+// leave removes a watch when each thread has woken up once more, so that the watch sees what is late
+// at its end. It returns the threads, which do not count as the test's.
+func (c *clock) leave(w *Watch) (own []int) {
+	c.mu.Lock()
+	w.awaited = maps.Clone(c.threads)
+	own = slices.Collect(maps.Values(c.threads))
+	c.mu.Unlock()
+	<-w.over
+	return own
+}
+
+// wake wakes up each millisecond on a processor, until there is no watch. It does not unlock its
+// thread, so the thread ends with its goroutine.
+func (c *clock) wake(cpu int) {
 	runtime.LockOSThread()
 	var only unix.CPUSet
 	only.Set(cpu)
 	if unix.SchedSetaffinity(0, &only) != nil {
-		return // the processor is offline
+		for c.came(cpu, 0) { // the processor is offline
+			time.Sleep(time.Second)
+		}
+		return
 	}
-	var latest time.Duration
-	due := monotonic()
-	for over := false; !over; {
+	c.mu.Lock()
+	c.threads[cpu] = unix.Gettid()
+	c.mu.Unlock()
+	for due := monotonic(); ; {
 		due += time.Millisecond
 		at := unix.NsecToTimespec(int64(due))
 		for unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &at, nil) == unix.EINTR {
 		}
 		now := monotonic()
-		latest = max(latest, now-due)
+		if !c.came(cpu, now-due) {
+			return
+		}
 		due = max(due, now-time.Millisecond)
-		select {
-		case <-w.stop:
-			over = true
-		default:
+	}
+}
+
+// came tells the watches how late a wake-up on a processor was, and removes those that have awaited
+// only this one. It returns false if nobody watches any more.
+func (c *clock) came(cpu int, late time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for w := range c.watches {
+		w.late = max(w.late, late)
+		if w.awaited == nil {
+			continue
+		}
+		if delete(w.awaited, cpu); len(w.awaited) == 0 {
+			delete(c.watches, w)
+			close(w.over)
 		}
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.late = max(w.late, latest)
-	w.threads = append(w.threads, unix.Gettid())
+	if len(c.watches) == 0 {
+		delete(c.threads, cpu)
+	}
+	return len(c.watches) > 0
 }
 
 func monotonic() time.Duration {
@@ -121,10 +171,12 @@ type spent struct{ ran, waited time.Duration }
 func readUsage() usage {
 	u := usage{at: time.Now(), threads: map[string]spent{}, stolen: stolen()}
 	for _, pid := range family() {
-		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+		dir := fmt.Sprintf("/proc/%d/task", pid)
+		tasks, _ := os.ReadDir(dir)
 		for _, task := range tasks {
-			if f := fields(task); len(f) >= 2 {
-				u.threads[task] = spent{nanoseconds(f[0]), nanoseconds(f[1])}
+			path := fmt.Sprintf("%s/%s/schedstat", dir, task.Name())
+			if f := fields(path); len(f) >= 2 {
+				u.threads[path] = spent{nanoseconds(f[0]), nanoseconds(f[1])}
 			}
 		}
 	}
@@ -160,13 +212,16 @@ func stolen() time.Duration {
 // family returns the pids of this process and of all its descendants.
 func family() []int {
 	children := map[int][]int{}
-	processes, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, path := range processes {
-		text, err := os.ReadFile(path)
+	processes, _ := os.ReadDir("/proc")
+	for _, process := range processes {
+		pid, err := strconv.Atoi(process.Name())
+		if err != nil {
+			continue
+		}
+		text, err := os.ReadFile("/proc/" + process.Name() + "/stat")
 		if err != nil {
 			continue // the process has ended
 		}
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 		rest := string(text[strings.LastIndexByte(string(text), ')')+1:]) // after the name, which may hold any character
 		if f := strings.Fields(rest); len(f) >= 2 {
 			parent, _ := strconv.Atoi(f[1])
