@@ -87,12 +87,15 @@ playground:
 # With -trimpath the build cache serves the copies of this tree that tests build. Some packages
 # mostly wait, so twice as many as there are processors run side by side. Lint vets what GOTEST
 # does not. Nobody debugs the test binaries, so they have no DWARF.
-LONG   = AllReadTheSameRules AnyPlanFollows ApplyUndoes CrashesGiveNoBudget FleetUsesTheLimit GreedyAndIdle Guests.*Bounded \
-         Keys(Flood|Memory) LanguageModel LateDepartures Learn(Finds|GoesUp|Ignores) LeasesCostLittle ListsKeepTheOrder \
-         ManyKeys MutantsAreFound NothingIsEarly Retry(HidesRefusals|KeepsWithinBounds|Properties) Rule(Shares|StarvesNobody|WastesNoTime) \
-         ScriptAndModelAgree ShadowIsBounded SimulatedTrees TLSBackpressure Tree(IsNaive|NeverAbove|SharesOf) UrgentAmongBulk WhyCopies
+LONG   = AllReadTheSameRules AnswersAreHeldWithinBounds AnyPlanFollows ApplyUndoes CrashesGiveNoBudget FleetUsesTheLimit \
+         GreedyAndIdle Guests.*Bounded Keys(Flood|Memory) LanguageModel LateCallsOfManyLeavers LateDepartures \
+         Learn(Finds|GoesUp|Ignores) LeasesCostLittle ListsKeepTheOrder ManyKeys MutantsAreFound NothingIsEarly OwingEnds \
+         PauseOfAKey PingsOnly RateChanges Retry(HidesRefusals|KeepsWithinBounds|Properties) \
+         Rule(Shares|StarvesNobody|WastesNoTime) ScriptAndModelAgree ShadowIsBounded ShadowOfTrains ShareAfterTheShortest \
+         ShareOfANewcomer Simulated(Schedules|Trees) Slept SlowStore SoonestLosesNothing SumDoesNotOverflow SuspendedMachine \
+         TLSBackpressure Tree(IsNaive|NeverAbove|SharesOf) UrgentAmongBulk WaitsOfManyBuckets WhyCopies
 PLAIN  = Allocate RandomSchedules $(LONG)
-SINGLE = calendar frame human leaky limit metrics policy simulate tests/order tests/tally unit
+SINGLE = buffer calendar fleet/limits frame human leaky limit metrics metrics/grafana nft packaging/sbom policy simulate systemd tests/growth tests/order tests/tally unit web/play
 # either A B is the pattern A|B.
 either = $(subst $() ,|,$(strip $(1)))
 GOTEST = $(GO) test -json -vet=off -ldflags=-w -timeout 20m
@@ -100,7 +103,7 @@ test: export GOFLAGS += -trimpath
 test: deps lint
 	@{ $(GOTEST) -race -p $$((2*$$(nproc))) -skip '$(call either,Allocate $(LONG))' $$($(GO) list ./... | grep -vE '^shaper/($(call either,$(SINGLE) tests))$$') & \
 	   $(GOTEST) $(addprefix ./,$(SINGLE)); \
-	   $(GOTEST) -run '$(call either,$(PLAIN))' $$(grep -rlE --include='*_test.go' '^func Test.*($(call either,$(PLAIN)))' . | xargs -n 1 dirname | sort -u | grep -vE '^./($(call either,$(SINGLE)))$$'); \
+	   $(GOTEST) -run '$(call either,$(PLAIN))' $$(grep -rlE --include='*_test.go' '^func Test.*($(call either,$(PLAIN)))' . | xargs -n 1 dirname | sort -u | grep -vE '^./($(call either,$(SINGLE) tests))$$'); \
 	   wait; \
 	   $(GOTEST) -count=1 -parallel 8 ./tests; } | $(TALLY)
 

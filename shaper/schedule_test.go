@@ -29,9 +29,9 @@ func (m *meter) add(now time.Time, n int64) bool {
 	return m.level <= m.burst*1e9
 }
 
-// TestSchedules drives ten thousand classes with random flows and random lateness. It
+// TestSimulatedSchedules drives ten thousand classes with random flows and random lateness. It
 // holds what leaves against the promise of the algorithm.
-func TestSchedules(t *testing.T) {
+func TestSimulatedSchedules(t *testing.T) {
 	for seed := range uint64(10_000) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		perSecond := int64(15) << r.IntN(26)
