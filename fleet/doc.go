@@ -91,7 +91,8 @@
 //	alarm                when to look at a lease again
 //	block                slots that follow one another
 //	clock                the store's clock, by the local one
-//	model, window        the store in memory: its members and slots, and its windows
+//	model, presence, slots, window  the store in memory: what a call does there, its members, its slots, and
+//	                     its windows
 //	call                 calls and answers
 //	class                what the members of a fleet agree on
 package fleet

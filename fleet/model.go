@@ -2,12 +2,8 @@ package fleet
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
-	"math"
 	"slices"
-	"strconv"
-	"strings"
 )
 
 // A Model is a store in memory. It computes what reserve.lua does, step by step: for simulations,
@@ -33,12 +29,6 @@ type modelClass struct {
 	many                                int // with so many buckets, sweep looks which have expired
 }
 
-type modelMember struct {
-	seq, share int64
-	until      int64 // when it is silent
-	horizon    int64 // 0: it has not told
-}
-
 type modelBucket struct {
 	expires int64
 	grants  map[string]*modelGrant
@@ -57,11 +47,6 @@ type modelBucket struct {
 	// A sliding log.
 	total, oldest, ahead int64
 	grains               map[int64]int64
-}
-
-type waiting struct {
-	member string
-	since  int64 // its last slot
 }
 
 type modelGrant struct{ number, units, first, rem, span, till int64 }
@@ -176,155 +161,6 @@ func newModelBucket() *modelBucket {
 	return &modelBucket{grants: map[string]*modelGrant{}, grains: map[int64]int64{}}
 }
 
-// enter begins each call: it finds out what was lost, and which members are there. It returns the share of the
-// member.
-func (s *step) enter(id string) (target int64) {
-	c := s.class
-	if back := c.seen - s.now; back > 0 {
-		c.fence, c.recover, c.pause = c.fence-back, c.recover-back, c.pause-back
-		for _, m := range c.members {
-			m.until -= back
-		}
-		for key := range c.paused {
-			c.paused[key] -= back
-		}
-	}
-	other := c.id == "" || c.id != id
-	if s.fenced == 1 || other {
-		c.fence, c.recover = s.now+s.fencing, s.now+s.recovery
-	}
-	c.lost = c.lost || other
-	c.id, c.seen = id, s.now
-	were := len(c.members)
-	for name, m := range c.members {
-		if m.until < s.now-s.hold {
-			c.remove(name)
-		}
-	}
-	gone := len(c.members) < were
-	s.claim()
-	target = s.present()
-	s.tellHorizon(gone)
-	for name, m := range c.members {
-		if m.until < s.now && name != s.member {
-			s.silent += m.share
-		}
-	}
-	if c.lost && c.shares > 0 { // they have not said so yet
-		s.silent += whole - c.shares
-	}
-	return target
-}
-
-func (c *modelClass) remove(member string) {
-	if m := c.members[member]; m != nil {
-		c.shares -= m.share
-		delete(c.members, member)
-	}
-}
-
-// claim holds back the shares of members that have not come back after a loss, until they come.
-func (s *step) claim() {
-	c := s.class
-	if c.lost && s.now >= c.recover {
-		c.lost = false
-		if c.shares > 0 && c.shares < whole-1000 {
-			c.members[""] = &modelMember{share: whole - c.shares, until: s.now - 1}
-			c.shares = whole
-		}
-	}
-	absent, m := c.members[""], c.members[s.member]
-	if absent == nil || s.share == 0 || m != nil && m.share > 0 {
-		return
-	}
-	n := min(absent.share, s.share)
-	absent.share, c.shares = absent.share-n, c.shares-n
-	if absent.share == 0 {
-		delete(c.members, "")
-	}
-}
-
-// present notes that the member is there, and returns its share.
-func (s *step) present() (target int64) {
-	c := s.class
-	m := c.members[s.member]
-	switch {
-	case m != nil && s.seq <= m.seq:
-		return m.share
-	case m == nil && s.seq <= s.final(): // also a late call of a member that has left
-		return 0
-	case m == nil:
-		m = &modelMember{}
-		c.members[s.member] = m
-	}
-	at := s.now
-	if s.sent > 0 {
-		at = min(s.sent, s.now)
-	}
-	others := c.shares - m.share
-	target = max(0, min(whole/int64(len(c.members)), whole-others))
-	if s.now < c.recover {
-		target = min(target, s.share)
-	}
-	m.seq, m.until, m.share = s.seq, at+s.grace, max(s.share, target)
-	c.shares = others + m.share
-	return target
-}
-
-// maxLeft bounds the text that names who has left last.
-const maxLeft = 1000
-
-// leave notes that the member has left, unless it has come again under its name.
-func (s *step) leave() {
-	c := s.class
-	if m := c.members[s.member]; m == nil || s.seq != m.seq {
-		return
-	}
-	c.remove(s.member)
-	s.heed()
-	c.left = fmt.Sprintf("\n%s %d%s", s.member, s.seq, c.left)
-	c.left = c.left[:min(len(c.left), maxLeft)]
-}
-
-// final returns the number of the call by which the member has left; 0 if it has not left of late.
-func (s *step) final() (seq int64) {
-	if _, after, ok := strings.Cut(s.class.left, "\n"+s.member+" "); ok {
-		number, _, _ := strings.Cut(after, "\n")
-		seq, _ = strconv.ParseInt(number, 10, 64)
-	}
-	return seq
-}
-
-// tellHorizon notes how far ahead the policy of the member lets slots be granted. gone says that others are not there any more.
-func (s *step) tellHorizon(gone bool) {
-	c := s.class
-	if c.shortest == 0 {
-		c.shortest, c.longest = s.horizon, s.horizon
-	}
-	if m := c.members[s.member]; m != nil && m.seq == s.seq && (m.horizon != s.horizon || s.horizon < c.shortest) {
-		m.horizon, gone = s.horizon, true
-	}
-	if gone {
-		s.heed()
-	}
-	s.reach = min(s.horizon, c.shortest)
-}
-
-// heed lets no slot begin later after its grant than the shortest horizon of all members: each of them fences a store that
-// has lost its grants by its own. What was granted before a member with a shorter one came has to end first.
-func (s *step) heed() {
-	c := s.class
-	was, low, high := c.shortest, int64(0), int64(0)
-	for _, m := range c.members {
-		if h := m.horizon; h > 0 {
-			low, high = min(cmp.Or(low, h), h), max(high, h)
-		}
-	}
-	if c.shortest, c.longest = cmp.Or(low, s.horizon), cmp.Or(high, s.horizon); c.shortest < was {
-		c.fence = max(c.fence, s.now+2*was)
-	}
-}
-
 // maxPaused bounds how many keys pause at once.
 const maxPaused = 1024
 
@@ -424,108 +260,3 @@ func (s *step) giveBack(had *modelGrant) {
 }
 
 func (s *step) refused(retry int64) modelGrant { return modelGrant{number: s.number, till: retry} }
-
-// advance returns the slot n periods after a slot.
-func (s *step) advance(us, rem, n int64) (int64, int64) {
-	sum := rem + n*s.rem
-	return us + n*s.quo + sum/s.parts, sum % s.parts
-}
-
-// takeSlots grants departure times, one period apart.
-func (s *step) takeSlots() modelGrant {
-	b := s.bucket
-	us, rem := b.us, b.rem
-	if b.at > s.now {
-		us -= b.at - s.now
-		b.us, b.at = us, s.now
-	}
-	if rem >= s.parts { // of a member with another rate
-		us, rem = us+1, 0
-	}
-	gap := int64(math.Ceil(float64(s.quo) + float64(s.rem)/float64(s.parts)))
-	if start := max(s.now+s.lead-s.depth, s.class.fence+gap, s.quiet); us < start {
-		us, rem = start, 0
-	}
-	f := whole - s.silent
-	if f < whole/64 {
-		return s.refused(s.now + s.reach)
-	}
-	period := (float64(s.quo) + float64(s.rem)/float64(s.parts)) * (float64(whole) / float64(f))
-	block := max(min(float64(s.wanted), math.Floor(float64(s.reach)/2/period)), 1)
-	free, ahead := us-s.reach+int64(math.Ceil((block-1)*period)), b.place(s.member, s.lastSlot())
-	if s.now <= free+ahead*s.turn {
-		return s.wait(max(free+ahead*s.turn, s.now) + 1)
-	}
-	b.leaveLine(s.member, int(ahead))
-
-	lastToo := int64(0) // items of several units need whole blocks: then the slot that begins last within reach counts, too
-	if s.need > 1 {
-		lastToo = 1
-	}
-	k := max(min(s.wanted, max(1, int64(math.Floor(float64(s.now+s.reach-us)/period))+lastToo)), s.need)
-	skip := int64(0)
-	if f < whole {
-		b.owed += k * (whole - f)
-		skip, b.owed = b.owed/f, b.owed%f
-	}
-	g := modelGrant{number: s.number, units: k, first: us, rem: rem, span: k + skip}
-	b.us, b.rem = s.advance(us, rem, k+skip)
-	b.at = s.now
-	b.expires = s.now + (int64(math.Ceil(float64(max(b.us+s.depth-s.now, 0))/1000))+10000)*1000
-	return g
-}
-
-// lastSlot returns when the last block of the member began; 0 if it had none.
-func (s *step) lastSlot() int64 {
-	if g := s.bucket.grants[s.member]; g != nil {
-		return g.first
-	}
-	return 0
-}
-
-// place returns how many members wait before this one.
-func (b *modelBucket) place(member string, last int64) (ahead int64) {
-	for i, w := range b.line {
-		if w.member == member {
-			return int64(i)
-		}
-		if w.since < last {
-			ahead++
-		}
-	}
-	return ahead
-}
-
-// leaveLine removes a member and the first ahead others, which have missed their turns.
-func (b *modelBucket) leaveLine(member string, ahead int) {
-	b.line = slices.DeleteFunc(b.line, func(w waiting) bool { return w.member == member })
-	b.line = b.line[min(ahead, len(b.line)):]
-}
-
-// wait puts the member in the line for the next slot that comes within the horizon.
-func (s *step) wait(retry int64) modelGrant {
-	b := s.bucket
-	if !slices.ContainsFunc(b.line, func(w waiting) bool { return w.member == s.member }) {
-		b.line = append(b.line, waiting{s.member, s.lastSlot()})
-		slices.SortFunc(b.line, func(a, o waiting) int {
-			return cmp.Or(cmp.Compare(a.since, o.since), cmp.Compare(a.member, o.member))
-		})
-	}
-	b.lineEnd = s.now + (int64(math.Ceil(float64(retry-s.now)/1000))+10000)*1000
-	return s.refused(retry)
-}
-
-// giveBackSlots takes back the last units of the last block that anybody got.
-func (s *step) giveBackSlots(g *modelGrant) {
-	b := s.bucket
-	if b.last != g || b.at > s.now {
-		return
-	}
-	k := g.units - s.wanted
-	span := (k*g.span + g.units - 1) / g.units
-	b.us, b.rem = s.advance(g.first, g.rem, span)
-	g.units, g.span = k, span
-	if k == 0 {
-		b.last = nil
-	}
-}

@@ -1,0 +1,164 @@
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// A modelMember is what the store knows of a member.
+type modelMember struct {
+	seq, share int64
+	until      int64 // when it is silent
+	horizon    int64 // 0: it has not told
+}
+
+// enter begins each call: it finds out what was lost, and which members are there. It returns the share of the
+// member.
+func (s *step) enter(id string) (target int64) {
+	c := s.class
+	if back := c.seen - s.now; back > 0 {
+		c.fence, c.recover, c.pause = c.fence-back, c.recover-back, c.pause-back
+		for _, m := range c.members {
+			m.until -= back
+		}
+		for key := range c.paused {
+			c.paused[key] -= back
+		}
+	}
+	other := c.id == "" || c.id != id
+	if s.fenced == 1 || other {
+		c.fence, c.recover = s.now+s.fencing, s.now+s.recovery
+	}
+	c.lost = c.lost || other
+	c.id, c.seen = id, s.now
+	were := len(c.members)
+	for name, m := range c.members {
+		if m.until < s.now-s.hold {
+			c.remove(name)
+		}
+	}
+	gone := len(c.members) < were
+	s.claim()
+	target = s.present()
+	s.tellHorizon(gone)
+	for name, m := range c.members {
+		if m.until < s.now && name != s.member {
+			s.silent += m.share
+		}
+	}
+	if c.lost && c.shares > 0 { // they have not said so yet
+		s.silent += whole - c.shares
+	}
+	return target
+}
+
+func (c *modelClass) remove(member string) {
+	if m := c.members[member]; m != nil {
+		c.shares -= m.share
+		delete(c.members, member)
+	}
+}
+
+// claim holds back the shares of members that have not come back after a loss, until they come.
+func (s *step) claim() {
+	c := s.class
+	if c.lost && s.now >= c.recover {
+		c.lost = false
+		if c.shares > 0 && c.shares < whole-1000 {
+			c.members[""] = &modelMember{share: whole - c.shares, until: s.now - 1}
+			c.shares = whole
+		}
+	}
+	absent, m := c.members[""], c.members[s.member]
+	if absent == nil || s.share == 0 || m != nil && m.share > 0 {
+		return
+	}
+	n := min(absent.share, s.share)
+	absent.share, c.shares = absent.share-n, c.shares-n
+	if absent.share == 0 {
+		delete(c.members, "")
+	}
+}
+
+// present notes that the member is there, and returns its share.
+func (s *step) present() (target int64) {
+	c := s.class
+	m := c.members[s.member]
+	switch {
+	case m != nil && s.seq <= m.seq:
+		return m.share
+	case m == nil && s.seq <= s.final(): // also a late call of a member that has left
+		return 0
+	case m == nil:
+		m = &modelMember{}
+		c.members[s.member] = m
+	}
+	at := s.now
+	if s.sent > 0 {
+		at = min(s.sent, s.now)
+	}
+	others := c.shares - m.share
+	target = max(0, min(whole/int64(len(c.members)), whole-others))
+	if s.now < c.recover {
+		target = min(target, s.share)
+	}
+	m.seq, m.until, m.share = s.seq, at+s.grace, max(s.share, target)
+	c.shares = others + m.share
+	return target
+}
+
+// maxLeft bounds the text that names who has left last.
+const maxLeft = 1000
+
+// leave notes that the member has left, unless it has come again under its name.
+func (s *step) leave() {
+	c := s.class
+	if m := c.members[s.member]; m == nil || s.seq != m.seq {
+		return
+	}
+	c.remove(s.member)
+	s.heed()
+	c.left = fmt.Sprintf("\n%s %d%s", s.member, s.seq, c.left)
+	c.left = c.left[:min(len(c.left), maxLeft)]
+}
+
+// final returns the number of the call by which the member has left; 0 if it has not left of late.
+func (s *step) final() (seq int64) {
+	if _, after, ok := strings.Cut(s.class.left, "\n"+s.member+" "); ok {
+		number, _, _ := strings.Cut(after, "\n")
+		seq, _ = strconv.ParseInt(number, 10, 64)
+	}
+	return seq
+}
+
+// tellHorizon notes how far ahead the policy of the member lets slots be granted. gone says that others are not there any more.
+func (s *step) tellHorizon(gone bool) {
+	c := s.class
+	if c.shortest == 0 {
+		c.shortest, c.longest = s.horizon, s.horizon
+	}
+	if m := c.members[s.member]; m != nil && m.seq == s.seq && (m.horizon != s.horizon || s.horizon < c.shortest) {
+		m.horizon, gone = s.horizon, true
+	}
+	if gone {
+		s.heed()
+	}
+	s.reach = min(s.horizon, c.shortest)
+}
+
+// heed lets no slot begin later after its grant than the shortest horizon of all members: each of them fences a store that
+// has lost its grants by its own. What was granted before a member with a shorter one came has to end first.
+func (s *step) heed() {
+	c := s.class
+	was, low, high := c.shortest, int64(0), int64(0)
+	for _, m := range c.members {
+		if h := m.horizon; h > 0 {
+			low, high = min(cmp.Or(low, h), h), max(high, h)
+		}
+	}
+	if c.shortest, c.longest = cmp.Or(low, s.horizon), cmp.Or(high, s.horizon); c.shortest < was {
+		c.fence = max(c.fence, s.now+2*was)
+	}
+}
