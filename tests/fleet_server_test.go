@@ -85,6 +85,7 @@ func TestFleetOnCluster(t *testing.T) {
 		t.Errorf("%s has the slot, want %s", has.Addr, other.Addr)
 	}
 	has.Kill()
+	fleettest.TakeOver(t, nodes, has)
 	run.recovers("a master has died")
 	run.judge()
 }

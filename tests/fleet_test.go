@@ -1,71 +1,17 @@
 package tests
 
 import (
-	"bufio"
 	"fmt"
-	"net"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
+	"shaper/fleet/fleettest"
 	"shaper/tests/trial"
 )
-
-// redisServer is the store of a fleet.
-type redisServer struct {
-	t    *testing.T
-	addr string
-	cmd  *exec.Cmd
-}
-
-// startRedis runs a store until the test ends.
-func startRedis(t *testing.T) *redisServer {
-	t.Helper()
-	tool(t, "redis-server", "redis-server")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &redisServer{t: t, addr: l.Addr().String()}
-	l.Close()
-	r.start()
-	t.Cleanup(func() { r.end(syscall.SIGKILL) })
-	return r
-}
-
-// start starts the process, and returns when it answers.
-func (r *redisServer) start() {
-	r.t.Helper()
-	_, port, _ := net.SplitHostPort(r.addr)
-	r.cmd = exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", r.t.TempDir())
-	if err := r.cmd.Start(); err != nil {
-		r.t.Fatal(err)
-	}
-	waitFor(r.t, "the store answers", func() bool { return r.call("PING") == "+PONG" })
-}
-
-// call sends a command, and returns the first line of the answer; "" if there is none.
-func (r *redisServer) call(command string) string {
-	c, err := net.Dial("tcp", r.addr)
-	if err != nil {
-		return ""
-	}
-	defer c.Close()
-	fmt.Fprintf(c, "%s\r\n", command)
-	line, _ := bufio.NewReader(c).ReadString('\n')
-	return strings.TrimSpace(line)
-}
-
-// end ends the process by a signal.
-func (r *redisServer) end(s syscall.Signal) {
-	r.cmd.Process.Signal(s)
-	r.cmd.Wait()
-}
 
 // fleetOf runs so many shapers whose class acme is shared, with these lines more, and that lead to one
 // provider.
@@ -125,10 +71,10 @@ func TestFleetSharesOneAccount(t *testing.T) {
 		{"two limits", each, each, "rate = \"30 messages/s\"\nalso = [{ rate = \"1200 messages/min\", algorithm = \"leaky\", headroom = \"1%\" }]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			store := startRedis(t)
+			store := fleettest.StartRedis(t)
 			rule := &spacing{gap: 50 * time.Millisecond}
 			p := spacedProvider(t, rule)
-			fleet := fleetOf(t, members, plain(), store.addr, p, c.class)
+			fleet := fleetOf(t, members, plain(), store.Addr, p, c.class)
 			sum := c.first + (members-1)*c.others
 			trial.Judge(t, 200*time.Microsecond, func() error {
 				sendAll(t, fleet, c.first, c.others)
@@ -155,14 +101,14 @@ func TestFleetSharesOneAccount(t *testing.T) {
 func TestFleetWithoutItsStore(t *testing.T) {
 	t.Parallel()
 	const limit, members = 40, 3
-	store := startRedis(t)
+	store := fleettest.StartRedis(t)
 	p := newProvider(t, func(time.Time) uint32 { return 0 })
-	fleet := fleetOf(t, members, plain(), store.addr, p, fmt.Sprintf("rate = \"%d messages/s\"\nheadroom = \"2%%\"", limit))
+	fleet := fleetOf(t, members, plain(), store.Addr, p, fmt.Sprintf("rate = \"%d messages/s\"\nheadroom = \"2%%\"", limit))
 	for i, d := range fleet {
 		bind(t, d.addr("gateway"), fmt.Sprint("client", i)).submit("acme", 900)
 	}
 	waitFor(t, "the store serves all of them, and each has a share", func() bool { return len(p.got()) >= limit && allAre(fleet, "store") })
-	store.end(syscall.SIGKILL)
+	store.Kill()
 	away, at := time.Now(), len(p.got())
 	waitFor(t, "all are on their shares", func() bool { return allAre(fleet, "share") })
 	began, before := time.Now(), len(p.got())
@@ -171,7 +117,7 @@ func TestFleetWithoutItsStore(t *testing.T) {
 	if d := fleet[0]; d.metric(`shaper_fleet_up{fleet="prod"}`) != 0 || d.metric(`shaper_fleet_fallback_seconds_total{class="acme"}`) <= 0 {
 		t.Error("the metrics do not say that the store is away")
 	}
-	store.start()
+	store.Start()
 	waitFor(t, "all are back at the store", func() bool { return allAre(fleet, "store") })
 	back := len(p.got())
 	waitFor(t, "some have left from the store", func() bool { return len(p.got()) >= back+limit })
@@ -224,7 +170,7 @@ func TestFleetPausesTogether(t *testing.T) {
 
 func pauseTogether(t *testing.T, per string) {
 	const pause = 2 * time.Second
-	store := startRedis(t)
+	store := fleettest.StartRedis(t)
 	var came atomic.Int64
 	p := newProvider(t, func(time.Time) uint32 {
 		if came.Add(1) == 20 {
@@ -232,7 +178,7 @@ func pauseTogether(t *testing.T, per string) {
 		}
 		return 0
 	})
-	fleet := fleetOf(t, 3, plain(), store.addr, p, fmt.Sprintf("%srate = \"40 messages/s\"\nheadroom = \"2%%\"\non_throttle = { pause = \"%v\" }", per, pause))
+	fleet := fleetOf(t, 3, plain(), store.Addr, p, fmt.Sprintf("%srate = \"40 messages/s\"\nheadroom = \"2%%\"\non_throttle = { pause = \"%v\" }", per, pause))
 	trial.Judge(t, 20*time.Millisecond, func() error {
 		sendAll(t, fleet, 20, 20)
 		all := p.got()
@@ -256,9 +202,9 @@ func pauseTogether(t *testing.T, per string) {
 // TestFleetNamesItsMembers asks one shaper of three who is there. One of them stops, and one is killed.
 func TestFleetNamesItsMembers(t *testing.T) {
 	t.Parallel()
-	store := startRedis(t)
+	store := fleettest.StartRedis(t)
 	p := newProvider(t, func(time.Time) uint32 { return 0 })
-	fleet := fleetOf(t, 3, plain(), store.addr, p, "rate = \"40 messages/s\"\nheadroom = \"2%\"\nalso = [\"600 messages/h\"]")
+	fleet := fleetOf(t, 3, plain(), store.Addr, p, "rate = \"40 messages/s\"\nheadroom = \"2%\"\nalso = [\"600 messages/h\"]")
 	// states returns what the first shaper says of each, in the order of their starts; "" of one that is not there.
 	states := func() string {
 		var all []string
@@ -312,7 +258,7 @@ func TestFleetNamesItsMembers(t *testing.T) {
 // TestReloadJoinsAndLeavesAFleet has a class become shared, and end to be, under an open connection.
 func TestReloadJoinsAndLeavesAFleet(t *testing.T) {
 	t.Parallel()
-	store := startRedis(t)
+	store := fleettest.StartRedis(t)
 	p := newProvider(t, func(time.Time) uint32 { return 0 })
 	policy := func(shared string) string {
 		return fmt.Sprintf(`
@@ -328,7 +274,7 @@ listen   = "127.0.0.1:0"
 protocol = "smpp"
 upstream = %q
 class    = "acme"
-`, store.addr, shared, p.addr)
+`, store.Addr, shared, p.addr)
 	}
 	d := start(t, raced(t), policy(""))
 	e := bind(t, d.addr("gateway"), "acme")
@@ -350,7 +296,7 @@ class    = "acme"
 		t.Logf("%q: submits from %d on are answered; %d descriptors", shared, first, d.descriptors())
 	}
 	waitForAtMost(t, "descriptors", before, d.descriptors)
-	if members := store.call("ZCARD shaper:{acme}:members"); members != ":0" {
-		t.Errorf("the store has members that have left: %s", members)
+	if members := store.Do("ZCARD", "shaper:{acme}:members"); members != int64(0) {
+		t.Errorf("the store has members that have left: %v", members)
 	}
 }

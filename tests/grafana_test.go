@@ -21,6 +21,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"shaper/fleet/fleettest"
 )
 
 // seenPolicy uses whatever the dashboard has a panel for.
@@ -93,7 +95,7 @@ func TestGrafanaShowsData(t *testing.T) {
 			w.WriteHeader(http.StatusTooManyRequests)
 		}
 	})
-	p := start(t, plain(), fmt.Sprintf(seenPolicy, startRedis(t).addr)+seenListeners(web))
+	p := start(t, plain(), fmt.Sprintf(seenPolicy, fleettest.StartRedis(t).Addr)+seenListeners(web))
 	targets := []string{p.status().HTTP}
 	empty := map[string]string{ // panels without data, and why
 		"Limit that was found": "learn has not found one so soon",

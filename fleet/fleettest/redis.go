@@ -1,6 +1,7 @@
 package fleettest
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -49,16 +50,23 @@ func NewRedis(t testing.TB, options ...string) *Redis {
 	return r
 }
 
-// FreePort returns a TCP port that nobody uses. It is none of those from which connections come: else a client that dials
-// a server that is down could take its port, by a connection to itself.
+// FreePort returns a TCP port that nobody uses, and that no other call returns until the test ends, in any process. It
+// is none of those from which connections come: else a client that dials a server that is down could take its port, by a
+// connection to itself.
 func FreePort(t testing.TB) string {
 	t.Helper()
 	for range 1000 {
 		port := strconv.Itoa(10000 + rand.IntN(20000))
+		reserved, err := net.ListenPacket("udp", "127.0.0.1:"+port) // a server of TCP does not need it
+		if err != nil {
+			continue
+		}
 		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
 			l.Close()
+			t.Cleanup(func() { reserved.Close() })
 			return port
 		}
+		reserved.Close()
 	}
 	t.Fatal("there is no free port")
 	return ""
@@ -141,6 +149,23 @@ func (r *Redis) Follow(master *Redis) {
 	r.WaitFor("master_link_status:up", "INFO", "replication")
 }
 
+// clusterTimeout is how many milliseconds a node of a cluster waits for another one, also for its handshake. A busy machine
+// keeps it. Who wants a replica to become a master sooner calls TakeOver.
+const clusterTimeout = "15000"
+
+// TakeOver makes the replica of a master of a cluster a master in its place.
+func TakeOver(t testing.TB, nodes []*Redis, master *Redis) {
+	t.Helper()
+	for _, n := range nodes {
+		if role, _ := n.Try("INFO", "replication"); n != master && strings.Contains(fmt.Sprint(role), "master_port:"+master.Port+"\r\n") {
+			n.Do("CLUSTER", "FAILOVER", "TAKEOVER")
+			n.WaitFor("role:master", "INFO", "replication")
+			return
+		}
+	}
+	t.Fatalf("%s has no replica", master.Addr)
+}
+
 // StartCluster starts a cluster of so many masters, each with a replica if replicas is true: first the masters, then
 // the replicas.
 func StartCluster(t testing.TB, masters int, replicas bool) (nodes []*Redis) {
@@ -152,7 +177,7 @@ func StartCluster(t testing.TB, masters int, replicas bool) (nodes []*Redis) {
 	}
 	for i := range count {
 		bus := FreePort(t)
-		n := StartRedis(t, "--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", "1000")
+		n := StartRedis(t, "--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-config-file", "nodes.conf", "--cluster-node-timeout", clusterTimeout)
 		n.Do("CLUSTER", "SET-CONFIG-EPOCH", i+1)
 		for j, o := range nodes {
 			n.Do("CLUSTER", "MEET", "127.0.0.1", o.Port, buses[j])
