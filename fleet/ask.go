@@ -69,11 +69,25 @@ func (l *Lease) ask(now time.Time) (units int64, at time.Time) {
 		units -= units % l.need
 	}
 	at = latest(latest(at, l.retry), l.paused.Add(-m.link.leadTime()))
+	if class.Algorithm == Slots {
+		at = latest(at, l.opens.Add(-m.ahead(now)))
+	}
 	if m.mode == FromStore {
 		at = latest(at, l.machine.ready())
 	}
 	return max(units, 1), at
 }
+
+// ahead returns how long after a call leaves the first slot begins that it can get, at least.
+func (m *Machine) ahead(now time.Time) time.Duration {
+	if m.mode == OnShare {
+		return 0
+	}
+	return m.link.lead(m.current) + m.arrival(now)
+}
+
+// arrival returns how long a call is on its way, rather less than more.
+func (m *Machine) arrival(now time.Time) time.Duration { return m.link.clock.error(now) * 7 / 8 }
 
 // watch looks at the lease again when the slots in hand have been missed, or to give back units of a
 // window that nobody wants.
@@ -95,7 +109,7 @@ const idleAfter = 100 * time.Millisecond
 // faster than answers do; if not, an item waits longer for a slot than for an answer.
 func (l *Lease) soon(now time.Time) int64 {
 	m := l.machine
-	if l.unused || now.Sub(l.tookAt) > idleAfter || l.counts.Used == 0 || m.rivals > 1 {
+	if l.unused || !l.opens.IsZero() || now.Sub(l.tookAt) > idleAfter || l.counts.Used == 0 || m.rivals > 1 {
 		return 0
 	}
 	if m.class.Algorithm == Slots && m.class.Rate.Time(1) > m.link.rtt {
@@ -165,7 +179,7 @@ func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 		if c.Wanted > 0 {
 			l.retry = m.link.clock.local(r.Till)
 			if !local { // the call has to arrive then
-				l.retry = l.retry.Add(-m.link.clock.error(now) * 7 / 8)
+				l.retry = l.retry.Add(-m.arrival(now))
 			}
 		}
 		m.wake(l, now)

@@ -27,6 +27,7 @@ type Lease struct {
 	// What is asked for.
 	wanted  int64     // units of what waits
 	need    int64     // units of the next item
+	opens   time.Time // what waits cannot leave before, whatever is in hand; zero: nothing else is slower
 	number  int64     // of the last Take
 	own     int64     // of the last Take from the member's own store
 	asked   bool      // a Take or a Back is on its way
@@ -146,6 +147,14 @@ func (l *Lease) Want(now time.Time, units, need int64) {
 	if units > 0 {
 		l.machine.busyUntil = now.Add(time.Second)
 	}
+	l.machine.wake(l, now)
+}
+
+// Hold says that other limits are slower: nothing of what waits leaves before until. So the lease asks for no slot
+// before that, and for no more than what waits: they would be lost. Units of a window are not, and it asks for them as
+// before. The zero time says that nothing else is slower.
+func (l *Lease) Hold(now, until time.Time) {
+	l.opens = until
 	l.machine.wake(l, now)
 }
 

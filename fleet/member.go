@@ -263,6 +263,14 @@ func (b *Budget) Want(now time.Time, units, need int64) {
 	b.member.wake(now)
 }
 
+// Hold says that nothing of what waits leaves before until.
+func (b *Budget) Hold(now, until time.Time) {
+	b.member.mu.Lock()
+	defer b.member.mu.Unlock()
+	b.lease.Hold(now, until)
+	b.member.wake(now)
+}
+
 // Next implements limit.Limiter.
 func (b *Budget) Next(now time.Time, ahead, n int64) time.Time {
 	b.member.mu.Lock()

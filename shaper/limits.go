@@ -116,6 +116,9 @@ type Budget interface {
 	// Want says how many units wait, all in all, and how many the next item needs; 0 and 0 if
 	// nothing waits.
 	Want(now time.Time, units, need int64)
+	// Hold says that other limits are slower: nothing of what waits leaves before until, and not more than
+	// what Want says. Slots that would be lost are for others. The zero time says that there are none.
+	Hold(now, until time.Time)
 	// Forget drops what the process has of the budget, until somebody asks for it again.
 	Forget()
 }

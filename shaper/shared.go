@@ -22,6 +22,7 @@ type shared struct {
 
 	latest       time.Time // the latest time at which somebody asked
 	wanted, need int64     // what the budgets were told last; see Budget.Want
+	held         time.Time // and until when nothing leaves; see Budget.Hold
 }
 
 // borrow returns a shared limiter around one that counts what this process lets out.
@@ -56,8 +57,16 @@ func (s *shared) Next(now time.Time, ahead, n int64) time.Time {
 		s.latest = now
 		s.ask(now, n)
 	}
-	return s.outside.Next(now, ahead, n)
+	at := s.outside.Next(now, ahead, n)
+	if at == limit.Never && s.held.After(now) {
+		at = earlier(s.held, now.Add(holdPatience)) // the tree asks again then
+	}
+	return at
 }
+
+// holdPatience is how long a class waits before it looks again when the classes above let it leave: a
+// reload may have made that sooner.
+const holdPatience = time.Second
 
 // ask tells the budgets what waits in the class and beneath it. An item of n units may be next.
 func (s *shared) ask(now time.Time, n int64) {
@@ -69,8 +78,62 @@ func (s *shared) ask(now time.Time, n int64) {
 	}
 	if head := c.asChild.head; head != nil && head.Cost.in(c.kind) > 0 {
 		n = head.Cost.in(c.kind)
+		units = s.yield(now, max(units, n), n, &head.Cost)
 	}
 	s.want(now, max(units, n), n)
+}
+
+// yield leaves slots to others that classes above do not let this one use: if these are slower, it asks for none before
+// they let the next item leave. It returns how many of so many units to ask for. The next item needs n.
+func (s *shared) yield(now time.Time, units, n int64, cost *Cost) int64 {
+	if s.limits[0].Window > 0 {
+		return units // what a window grants is not lost
+	}
+	from := later(s.above(now, 0, cost), now)
+	fits := s.fitting(now, from, max(units, 2*n), n, cost)
+	if fits == max(units, 2*n) {
+		s.hold(now, time.Time{})
+		return units
+	}
+	s.hold(now, from)
+	return min(units, fits)
+}
+
+// fitting returns how many of so many units the classes above let leave from a time on while as many slots of the class
+// last: all, or a half, a quarter and so on, and at least the n of the next item.
+func (s *shared) fitting(now, from time.Time, units, n int64, cost *Cost) int64 {
+	for ; units > n; units /= 2 {
+		if !s.above(now, units/n-1, cost).After(from.Add(s.limits[0].Rate.Time(units))) {
+			return units
+		}
+	}
+	return n
+}
+
+// above returns when the classes above let an item leave after so many others that cost as much, if nothing else is next
+// there. An item that is on its way out does not count: nobody tells this class when it has left. Nor does a class that
+// is shared too: it asks for slots of its own, which cannot wait for those of this one.
+func (s *shared) above(now time.Time, others int64, cost *Cost) (at time.Time) {
+	for p := s.class.parent.Load(); p != nil; p = p.parent.Load() {
+		n := cost.in(p.kind)
+		if _, is := p.limiter.(*shared); is || n == 0 {
+			continue
+		}
+		p.regain(now)
+		at = later(at, later(p.estimate(now, others*n, n), p.pausedUntil()))
+	}
+	return at
+}
+
+// hold tells the budgets that nothing leaves before until; the zero time: that no class above is slower.
+func (s *shared) hold(now, until time.Time) {
+	if until.Equal(s.held) || !until.IsZero() && !s.held.IsZero() && !until.After(now) && !s.held.After(now) {
+		return
+	}
+	s.held = until
+	for _, b := range s.budgets {
+		b.Hold(now, until)
+	}
 }
 
 // awake returns what waits in the class and beneath it, without what waits for quiet hours of the

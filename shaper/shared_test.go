@@ -57,6 +57,7 @@ func (b *fakeBudget) Memory(now time.Time) (m limit.Memory, whole bool) {
 }
 func (b *fakeBudget) Remember(limit.Memory)               {}
 func (b *fakeBudget) Want(_ time.Time, units, need int64) { b.wanted, b.need = units, need }
+func (b *fakeBudget) Hold(time.Time, time.Time)           {}
 func (b *fakeBudget) Forget()                             { b.forgotten = true }
 
 // shareOf runs a Shaper with one class that has a share.

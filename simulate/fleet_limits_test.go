@@ -103,6 +103,37 @@ class = "other"
 	}
 }
 
+// A class of each shaper that is slower than the shared class beneath it takes no slots from the others: these use what
+// it leaves.
+func TestFleetUnderSlowClasses(t *testing.T) {
+	for _, c := range []struct {
+		name, rate, above, load string
+		delay                   time.Duration
+		gap                     time.Duration
+		left                    int // in a minute: what the classes above let leave, or the shared one
+	}{
+		{"4 of 20", "20 messages/s", "rate = \"4 messages/s\"", "rate=40 messages/s", 2 * time.Millisecond, 50 * time.Millisecond, 4 * 4 * 60},
+		{"4 of 20, far", "20 messages/s", "rate = \"4 messages/s\"", "rate=40 messages/s", 20 * time.Millisecond, 50 * time.Millisecond, 4 * 4 * 60},
+		{"1 of 20", "20 messages/s", "rate = \"1 message/s\"", "rate=40 messages/s", 2 * time.Millisecond, 50 * time.Millisecond, 4 * 60},
+		{"6 of 20", "20 messages/s", "rate = \"6 messages/s\"", "rate=40 messages/s", 2 * time.Millisecond, 50 * time.Millisecond, 1176},
+		{"200 of 1000", "1000 messages/s", "rate = \"200 messages/s\"", "rate=1500 messages/s", 2 * time.Millisecond, time.Millisecond, 4 * 200 * 60},
+		{"bursts of 200 of 1000", "1000 messages/s", "rate = \"200 messages/s\"\nalgorithm = \"gcra\"\nburst = \"50 messages\"", "rate=1500 messages/s", 2 * time.Millisecond, time.Millisecond, 4 * 200 * 60},
+		{"400 of 1000", "1000 messages/s", "rate = \"400 messages/s\"", "rate=1500 messages/s", 2 * time.Millisecond, time.Millisecond, 980 * 60},
+		{"bytes", "1000 messages/s", "rate = \"20KB/s\"", "rate=1500 messages/s,size=100B", 2 * time.Millisecond, time.Millisecond, 4 * 200 * 60},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, left := playFleet(t, "rate = \""+c.rate+"\"\nheadroom = \"2%\"\nshared = \"prod\"\nqueue = \"20000 messages\"\nparent = \"line\"\n[class.line]\n"+c.above+"\n", c.delay, c.load)
+			t.Logf("%d of %d have left, %.1f %%", len(left), c.left, 100*float64(len(left))/float64(c.left))
+			if n := len(left); n < c.left*95/100 || n > c.left*101/100+4*50 {
+				t.Errorf("%d have left, want %d", n, c.left)
+			}
+			if err := fleettest.Gaps(left, c.gap, 0); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // A store at a distance costs a busy fleet little, if the deadline of calls is three times as long as they take. At a
 // low rate, 1.3 times do.
 func TestFleetAtADistance(t *testing.T) {

@@ -73,6 +73,12 @@ func (b *budget) Want(now time.Time, units, need int64) {
 	b.node.look()
 }
 
+// Hold implements shaper.Budget.
+func (b *budget) Hold(now, until time.Time) {
+	b.Lease.Hold(now, until)
+	b.node.look()
+}
+
 // Take implements limit.Limiter.
 func (b *budget) Take(since, now time.Time, n int64) {
 	b.Lease.Take(since, now, n)
