@@ -105,6 +105,7 @@ func (s *liveEngine) discard(next prepared) {
 func (s *liveEngine) commit(p *policy.Policy, next prepared) {
 	s.shaper.SetPunctual(p.Daemon.Punctual)
 	scheduled, _ := p.Scheduled(time.Now())
+	s.fleets.identify(next.state)
 	shares, left := s.fleets.enforce(next.stores, scheduled.Classes)
 	s.shaper.Shares(shares)
 	removed := s.shaper.Apply(scheduled.Classes)

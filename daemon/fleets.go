@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"shaper/fleet/limits"
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/state"
 	"shaper/stats"
 )
 
@@ -25,7 +28,7 @@ type fleets struct {
 	tell    func(class, key string) // that something has changed
 	log     *slog.Logger
 	stores  map[string]store // of the policy in force, by name. Only changes touch it
-	joined  int              // how many members there have been. Only changes touch it
+	name    string           // of the members of this process; see identify. Only changes touch it
 	leaving sync.WaitGroup   // members that say goodbye
 
 	mu     sync.Mutex        // held to write shares, and to read it outside changes
@@ -61,7 +64,7 @@ func (s *fleets) enforce(stores map[string]store, classes []policy.Class) (all m
 		}
 		of, wanted := stores[c.Shared], shaper.Limits(c)
 		one := s.shares[c.Name]
-		if one == nil || !one.store.same(&of) || !one.fits(wanted) {
+		if one == nil || one.name != s.name || !one.store.same(&of) || !one.fits(wanted) {
 			one = s.join(c.Name, of, wanted)
 		}
 		if shares[c.Name] = one; all == nil {
@@ -222,13 +225,12 @@ func (s *share) describe() string {
 
 // join makes the process a member of a class: of each of its limits.
 func (s *fleets) join(class string, of store, all []shaper.Limit) *share {
-	one := &share{class: class, store: of, limits: all, since: time.Now()}
+	one := &share{class: class, name: s.name, store: of, limits: all, since: time.Now()}
 	for i, l := range all {
-		s.joined++
 		reach, err := fleet.NewStore(of.reach)
 		if err == nil {
 			var m *fleet.Member
-			m, err = fleet.Join(limits.Of(class, i, l, of.conf), memberName(s.joined), limits.Fallback(of.conf.Fallback, i), reach, func(key string) { s.tell(class, key) })
+			m, err = fleet.Join(limits.Of(class, i, l, of.conf), fmt.Sprintf("%s-%d", s.name, i+1), limits.Fallback(of.conf.Fallback, i), reach, func(key string) { s.tell(class, key) })
 			one.members = append(one.members, m)
 		}
 		if err != nil { // the policy was checked
@@ -271,13 +273,19 @@ func (s *fleets) logDeadlines(one *share, i int, was, is *fleet.Status) {
 	}
 }
 
-// memberName returns a name that no other member has: the host, the process, and which of its members.
-func memberName(n int) string {
+// identify names the members of this process as no other process does: the host, and the ID of the state file. A process
+// that was killed comes again under its name, and has its share at once. Without a state file the name has the process
+// instead: then the share of the one that was killed is held back until its hold ends.
+func (s *fleets) identify(file *state.File) {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	return fmt.Sprintf("%s-%d-%d", strings.Map(plain, host), os.Getpid(), n)
+	id := ""
+	if file != nil {
+		id = file.ID()
+	}
+	s.name = strings.Map(plain, host) + "-" + cmp.Or(id, strconv.Itoa(os.Getpid()))
 }
 
 // plain returns a character that the name of a member may contain.
@@ -292,6 +300,7 @@ func plain(c rune) rune {
 type share struct {
 	// Set by join.
 	class   string
+	name    string // of its members, apart from a number
 	store   store
 	limits  []shaper.Limit // when the members joined
 	members []*fleet.Member

@@ -10,6 +10,7 @@ import (
 
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/state"
 )
 
 // fleetPolicy is a policy with a shared class, and a fleet whose store nobody runs.
@@ -116,5 +117,30 @@ func TestNoFleetCostsNothing(t *testing.T) {
 	conf := policy.DefaultClass("acme")
 	if all, old := s.enforce(nil, []policy.Class{conf}); all != nil || old != nil || s.of("acme") != nil || s.read() != nil {
 		t.Errorf("a class that is not shared has %v", all)
+	}
+}
+
+// TestFleetsNames holds that the members of a process are named by its state file, and without one by the process.
+func TestFleetsNames(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	name := func() string {
+		file, err := state.Open(path, state.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Discard()
+		s := &fleets{}
+		s.identify(file)
+		if !strings.HasSuffix(s.name, "-"+file.ID()) {
+			t.Errorf("the name is %s, and the file is %s", s.name, file.ID())
+		}
+		return s.name
+	}
+	if first, second := name(), name(); first != second {
+		t.Errorf("the name was %s and is %s", first, second)
+	}
+	s := &fleets{}
+	if s.identify(nil); !strings.HasSuffix(s.name, fmt.Sprintf("-%d", os.Getpid())) {
+		t.Errorf("without a state file, the name is %s", s.name)
 	}
 }

@@ -30,6 +30,7 @@ type File struct {
 	path string
 	Options
 	lock  *os.File      // nil: there is none
+	id    string        // see ID
 	found []limit.Lease // what the last process has kept
 	fault error         // why what was found cannot be trusted
 
@@ -75,6 +76,7 @@ func Open(path string, o Options) (*File, error) {
 	if f.lock, err = lock(path); err != nil {
 		return nil, err
 	}
+	f.id = idOf(f.lock)
 	f.found, f.fault = find(path, time.Now(), o.Clock)
 	if faulty := (*fs.PathError)(nil); errors.As(f.fault, &faulty) && faulty.Op == "open" {
 		f.unlock()
@@ -86,6 +88,10 @@ func Open(path string, o Options) (*File, error) {
 // Found returns what the last process has kept, in times of this process; nothing if there is
 // no file. trusted is false if there is a file that is not exactly what was written.
 func (f *File) Found() (leases []limit.Lease, trusted bool) { return f.found, f.fault == nil }
+
+// ID returns a random name that stays with the file over restarts, 16 characters in its lock file. Only one process at a
+// time has it. It is "" if the disk keeps none.
+func (f *File) ID() string { return f.id }
 
 // Path returns the path of the file.
 func (f *File) Path() string { return f.path }

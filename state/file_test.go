@@ -290,3 +290,28 @@ func TestOpenWhatCannotBe(t *testing.T) {
 	}
 	f.Discard()
 }
+
+// TestID holds that a file has one name over restarts, and that no other file has it.
+func TestID(t *testing.T) {
+	dir := t.TempDir()
+	id := func(name string) string {
+		f, err := Open(filepath.Join(dir, name), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Discard()
+		return f.ID()
+	}
+	first := id("a")
+	if len(first) != idLength || id("a") != first || id("b") == first {
+		t.Errorf("a is %q, then %q; b is %q", first, id("a"), id("b"))
+	}
+	for _, text := range []string{"", first[1:], "xyz" + first[3:]} {
+		if err := os.WriteFile(filepath.Join(dir, "a.lock"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if again := id("a"); len(again) != idLength || again == first || id("a") != again {
+			t.Errorf("with the lock file %q, a is %q, then %q", text, again, id("a"))
+		}
+	}
+}

@@ -1,6 +1,8 @@
 package state
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -37,6 +39,30 @@ func lock(path string) (*os.File, error) {
 	}
 	return f, nil
 }
+
+// idOf returns what the lock file says that its owner is called, and gives it a name if it has none. It is "" if there is no
+// lock file, or it cannot be written.
+func idOf(lock *os.File) string {
+	if lock == nil {
+		return ""
+	}
+	text := make([]byte, idLength)
+	if n, _ := lock.ReadAt(text, 0); n == idLength {
+		if _, err := hex.DecodeString(string(text)); err == nil {
+			return string(text)
+		}
+	}
+	fresh := make([]byte, idLength/2)
+	rand.Read(fresh) // never fails
+	text = hex.AppendEncode(nil, fresh)
+	if _, err := lock.WriteAt(text, 0); err != nil || lock.Sync() != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// idLength is how many characters an ID has.
+const idLength = 16
 
 // find returns the leases in the file at path; none if there is no file.
 func find(path string, now time.Time, clock Clock) ([]limit.Lease, error) {

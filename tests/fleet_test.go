@@ -255,6 +255,38 @@ func TestFleetNamesItsMembers(t *testing.T) {
 	t.Log(fleet[0].must("fleet"))
 }
 
+// TestFleetMemberComesBack kills the only shaper of a fleet. It has a state file, so it comes again under its name, and its
+// budget is not held back for ten minutes.
+func TestFleetMemberComesBack(t *testing.T) {
+	t.Parallel()
+	store := fleettest.StartRedis(t)
+	p := newProvider(t, func(time.Time) uint32 { return 0 })
+	d := start(t, plain(), daemonSection+fmt.Sprintf(`state = "state"
+[fleet.prod]
+address = %q
+
+[class.acme]
+rate   = "40 messages/s"
+shared = "prod"
+
+[listener.gateway]
+listen   = "127.0.0.1:0"
+protocol = "smpp"
+upstream = %q
+class    = "acme"
+`, store.Addr, p.addr))
+	for range 3 {
+		before := len(p.got())
+		bind(t, d.addr("gateway"), "client").submit("acme", 100)
+		waitFor(t, "messages leave", func() bool { return len(p.got()) >= before+40 })
+		d.kill()
+		if members := store.Do("ZCARD", "shaper:{acme}:members"); members != int64(1) {
+			t.Fatalf("the store has %v members, want 1", members)
+		}
+		d.run()
+	}
+}
+
 // TestReloadJoinsAndLeavesAFleet has a class become shared, and end to be, under an open connection.
 func TestReloadJoinsAndLeavesAFleet(t *testing.T) {
 	t.Parallel()
