@@ -50,7 +50,12 @@ func (l *lane) look() bool {
 	if !l.isUp() {
 		l.x.accounts.hear(l.in.bytes()[:n])
 	}
-	return l.body.pass(n, event == frame.End)
+	goesOn := l.body.pass(n, event == frame.End)
+	if l.isEndless() {
+		l.abandon()
+		return false
+	}
+	return goesOn
 }
 
 // readMore reads more. At the end of the stream, it decides what the remaining bytes are.

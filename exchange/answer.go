@@ -70,12 +70,12 @@ type answer struct {
 	lost    bool // the line or the body is too long to keep
 
 	// While the answer is held back; see judge.
-	heard    int // bytes of its body that content has taken
+	followed int // bytes of its body that content has taken
 	reserved int // memory, in bytes
 
 	settled [2]settlement // in messages and in tokens
 	tooFast *shaper.Class // the class whose signal the answer has; nil: none
-	told    bool          // tooFast was told
+	told    bool          // its class knows what it says of the rate
 	inPart  bool          // the signal may not be for all that the request asks for
 	early   bool          // the signal was seen before the answer passed on
 	wait    time.Duration // how long the provider wants nothing more, if it says so
@@ -311,6 +311,13 @@ func (a *accounts) pass() (tooFast bool) {
 
 // tell tells the class whose signal the last answer has, once. It reports whether it has one.
 func (a *accounts) tell(now time.Time) bool { return a.book != nil && a.book.answer.tell(now) }
+
+// silence notes that the last answer has told what it says of the rate, whatever its body will say.
+func (a *accounts) silence() {
+	if a.book != nil {
+		a.book.answer.told = true
+	}
+}
 
 // next returns what was charged for the request whose answer has ended; known is false if that was
 // not noted.

@@ -23,6 +23,7 @@ func (b *body) pass(n int, ends bool) bool {
 	l := b.lane
 	if l.state == swallowing {
 		l.in.consume(n)
+		l.swallowedBytes += n
 		if ends {
 			l.swallowed()
 		}

@@ -156,14 +156,12 @@ func (x *Exchange) Flush() {
 	}
 }
 
-// answerPatience is how long a request may be in flight: as long as the most patient client
-// waits.
-const answerPatience = time.Minute
-
 // Tend forgets the requests in flight for longer than answerPatience, so that others may leave.
-// Those of HTTP it keeps. The host calls it now and then.
+// Those of HTTP it keeps; but it does not wait for longer for the rest of an answer that is held back
+// or thrown away. The host calls it now and then.
 func (x *Exchange) Tend(now time.Time) {
 	x.noteTime(now)
+	x.down.hurry()
 	before, late := x.link.InFlight(), now.Add(-answerPatience)
 	if x.link.Expire(late, x.giveUp); x.link.InFlight() == before {
 		return

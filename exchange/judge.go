@@ -8,9 +8,10 @@ import (
 
 // If an answer may say only in its body that the provider has refused the request as too fast, it
 // is held back in the input until its body has been read. Then the whole answer passes on
-// unchanged, or the request is sent again and the answer is thrown away. That is so only if the
-// request may be sent again, and an answer shows what it says in time: a body without an end, a
-// body that is too long, and a stream of events pass on at once, whatever they say.
+// unchanged, or the request is sent again and the answer is thrown away. So it is with a 429 too,
+// because its body may say which class it concerns. An answer is held back only if its request may be
+// sent again, and if it shows what it says in time: a body without an end, a body that is too long,
+// and a stream of events pass on at once, whatever they say.
 
 // mostHeldBack is how many bytes of a body are held back.
 const mostHeldBack = mostPeeked
@@ -18,7 +19,7 @@ const mostHeldBack = mostPeeked
 // holdsBack reports whether the answer that was found is held back until its body has been read.
 func (a *accounts) holdsBack(l *lane) bool {
 	book, m := a.book, &l.found.message
-	if book == nil || m.Ends || m.Throttle.Refused || l.x.up.backlog.of(m.Tag).sent.n == 0 {
+	if book == nil || m.Ends || l.x.up.backlog.of(m.Tag).sent.n == 0 {
 		return false
 	}
 	one := &book.answer
@@ -34,30 +35,42 @@ func (a *answer) hasSignalInBody() (has bool) {
 // judge reads the body of the answer that is held back. It returns false if more has to come. What
 // is cut, is broken, is too long or finds no memory is read again as it passes on.
 func (a *answer) judge(l *lane) bool {
-	l.state = judging
+	if l.state != judging {
+		l.state, l.since = judging, l.x.now
+	}
 	for {
 		body := l.in.bytes()[l.found.size:]
 		body = body[:min(len(body), mostHeldBack)]
-		n, ended := a.hear(body[a.heard:])
-		a.heard += n
+		ended := a.follow(body)
 		switch {
 		case ended:
+			a.passOn(l)
+			a.hear(body)
 			a.end()
+			return true
 		case a.content.IsBroken(), len(body) == mostHeldBack:
-			a.beginAgain(l)
 		case l.read():
 			continue
-		case l.in.end == open && (l.x.stopped || a.reserve(l, len(body))):
+		case l.in.end == open && (l.x.stopped || a.reserve(l)):
 			return false
-		default:
-			a.beginAgain(l)
 		}
-		break
+		a.passOn(l)
+		return true
 	}
-	a.unreserve(l)
-	l.state = handling
-	return true
 }
 
-// beginAgain forgets what was read of the body.
-func (a *answer) beginAgain(l *lane) { a.kept, a.content = a.kept[:0], frame.NewContent(l.scan) }
+// follow looks for the end of a body that begins with these bytes, and reports whether it is there.
+// It keeps nothing of them: they stay in the input.
+func (a *answer) follow(body []byte) (ended bool) {
+	for n := 1; n > 0 && !ended; a.followed += n {
+		n, _, ended = a.content.Next(body[a.followed:])
+	}
+	return ended
+}
+
+// passOn ends the wait for the body, which is read from its beginning as the answer passes on.
+func (a *answer) passOn(l *lane) {
+	a.unreserve(l)
+	a.content = frame.NewContent(l.scan)
+	l.state = handling
+}

@@ -179,7 +179,7 @@ func TestAnswersAreHeldWithinBounds(t *testing.T) {
 		w.send(get)
 		w.answer(part)
 		if len(w.Down.Got) > 0 {
-			if string(w.Down.Got) != part || many < 300 {
+			if string(w.Down.Got) != part || many < 200 {
 				t.Errorf("after %d answers, the client gets %d bytes", many, len(w.Down.Got))
 			}
 			w.answer(padded("", bound-120_000))
@@ -190,6 +190,139 @@ func TestAnswersAreHeldWithinBounds(t *testing.T) {
 		}
 		if many > 1000 {
 			t.Fatal("there is no bound")
+		}
+	}
+}
+
+// What is charged for an answer that is held back is what its buffer takes, however little of it has
+// come.
+func TestHeldAnswersAreChargedWhatTheyTake(t *testing.T) {
+	for _, n := range []int{1, 3000, 5000, 40_000, 120_000} {
+		w := through(t, policy.HTTP, inBody)
+		w.send(get)
+		before := exchange.KeptMemory()
+		w.answer(ok + fmt.Sprintf("Content-Length: %d\r\n\r\n", bound) + padded("", n))
+		if charged, takes := exchange.KeptMemory()-before, w.Machine.InputMemory(); charged < takes || charged > takes+policy.MessageHolds {
+			t.Errorf("of %d bytes, %d are charged, and they take %d", n, charged, takes)
+		}
+		w.Finish(stats.OK)
+	}
+	if n := exchange.KeptMemory(); n != 0 {
+		t.Errorf("%d bytes are still kept", n)
+	}
+}
+
+// An answer whose body does not end passes on after a minute, and is not held back any longer.
+func TestAnswersAreNotHeldForLong(t *testing.T) {
+	w := through(t, policy.HTTP, inBody)
+	w.send(get)
+	part := ok + "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"
+	w.answer(part)
+	w.wait(time.Minute)
+	if w.tend(); len(w.Down.Got) > 0 {
+		t.Fatalf("%q passes within a minute", w.Down.Got)
+	}
+	w.wait(time.Second)
+	if w.tend(); string(w.Down.Got) != part {
+		t.Errorf("after a minute, the client gets %q, want %q", w.Down.Got, part)
+	}
+	w.answer("1\r\n}\r\n0\r\n\r\n")
+	if want := part + "1\r\n}\r\n0\r\n\r\n"; string(w.Down.Got) != want {
+		t.Errorf("the client gets %q, want %q", w.Down.Got, want)
+	}
+	w.Finish(stats.OK)
+	if n := exchange.KeptMemory(); n != 0 {
+		t.Errorf("%d bytes are still kept", n)
+	}
+}
+
+// tend calls Tend as a host does.
+func (w *wire) tend() {
+	w.Machine.Tend(w.Now)
+	w.Drive(w.Now)
+}
+
+// A refusal that is thrown away, and does not end, ends its connection. The client is told that its
+// request was refused, and the request is not sent again.
+func TestRefusalWithoutAnEnd(t *testing.T) {
+	head := "HTTP/1.1 429 No\r\nTransfer-Encoding: chunked\r\n\r\n"
+	piece := "8000\r\n" + padded("", 32<<10) + "\r\n"
+	for _, c := range []struct {
+		name  string
+		comes func(w *wire)
+	}{
+		{"many bytes", func(w *wire) {
+			for n := 0; n <= frame.MaxSwallow && !w.Over && w.Down.Fault == nil; n += 32 << 10 {
+				w.answer(piece)
+			}
+		}},
+		{"few bytes for a minute", func(w *wire) {
+			for range 62 {
+				w.wait(time.Second)
+				w.answer("1\r\nx\r\n")
+				w.tend()
+			}
+		}},
+		{"nothing for a minute", func(w *wire) {
+			w.wait(61 * time.Second)
+			w.tend()
+		}},
+	} {
+		w := through(t, policy.HTTP, strings.Replace(inField, `"1s"`, `"10m", max = "10m"`, 1))
+		w.send(get)
+		w.answer(head)
+		if w.answer(piece); w.Machine.Waiting() != 1 || len(w.Down.Got) > 0 {
+			t.Fatalf("%s: %d requests wait, and the client has %q", c.name, w.Machine.Waiting(), w.Down.Got)
+		}
+		c.comes(w)
+		if got := string(w.Down.Got); !strings.HasPrefix(got, "HTTP/1.1 429 Too Many Requests\r\n") || strings.Count(got, "HTTP/1.1") != 1 {
+			t.Errorf("%s: the client gets %.200q", c.name, got)
+		}
+		if w.Down.Fault == nil || w.sent() != 1 {
+			t.Errorf("%s: the connection ends with %v, and %d requests were sent", c.name, w.Down.Fault, w.sent())
+		}
+		w.Finish(stats.OK)
+		if n := w.classes["c"].InFlight(); n != 0 {
+			t.Errorf("%s: %d requests are in flight", c.name, n)
+		}
+	}
+}
+
+// A refusal that its status and its body say is one signal, and the class that its body names pauses:
+// with per, the key, and not the account.
+func TestRefusalsPauseOnce(t *testing.T) {
+	const account = "[class.account]\nrate = \"1000 messages/s\"\non_throttle = { pause = \"1s\" }\n"
+	for _, c := range []struct{ name, answer, who string }{
+		{"in the body of a 200", fixed(ok, tooFast), "c"},
+		{"429, and in its body", fixed("HTTP/1.1 429 No\r\n", tooFast), "c"},
+		{"429, and in chunks", chunked("HTTP/1.1 429 No\r\n", tooFast[:3], tooFast[3:]), "c"},
+		{"429, and nothing in its body", fixed("HTTP/1.1 429 No\r\n", taken), "account"},
+		{"429, and in a body that is too long to wait for", chunked("HTTP/1.1 429 No\r\n", padded(tooFast, bound+1)), "account"},
+	} {
+		for _, retry := range []string{"", "retry = { max = 1 }\n"} {
+			who := c.who
+			if retry == "" && strings.Contains(c.name, "too long") {
+				who = "c" // what passes is read to its end
+			}
+			for _, most := range []int{0, 40} {
+				w := through(t, policy.HTTP, account+"[class.c]\nparent = \"account\"\nrate = \"1000 messages/s\"\nthrottled_by = { json = \"a.status\", equals = \"1\" }\n"+retry)
+				w.Down.Most = most
+				w.send(get)
+				w.answer(c.answer)
+				signals := 0
+				for _, n := range w.classes["account"].Stats.Throttled.Read() { // with those to "c"
+					signals += int(n)
+				}
+				if signals != 1 {
+					t.Errorf("%s, %q: %d signals, want 1", c.name, retry, signals)
+				}
+				for name, class := range w.classes {
+					if until, _ := class.Provider().Signals(w.Now); until.IsZero() == (name == who) {
+						t.Errorf("%s, %q: %s pauses until %v", c.name, retry, name, until)
+					}
+				}
+				w.Finish(stats.OK)
+			}
 		}
 	}
 }

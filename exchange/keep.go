@@ -68,13 +68,18 @@ func (q *backlog) discharge(n int) {
 }
 
 // holds returns the memory that a message is charged while it is kept.
-func (m *message) holds() int { return int(policy.Holds(int64(m.n))) }
+func (m *message) holds() int {
+	if m.buf != nil {
+		return m.memory()
+	}
+	return int(policy.Holds(int64(m.n)))
+}
 
 // grow adds a piece of its body to a message that is kept. If that is too large, the message is
 // not kept any more.
 func (m *message) grow(p []byte) {
 	q, n := &m.lane.backlog, int(m.n)+len(p)
-	more := int(policy.Holds(int64(n))) - m.holds()
+	more := max(int(policy.Holds(int64(n)))-m.holds(), 0)
 	if n > int(policy.RetryHolds) || !q.charge(more) {
 		q.dropGrowing()
 		return
@@ -150,10 +155,10 @@ func (q *backlog) forget(match func(*message) bool) {
 // forgetAll keeps no message any longer.
 func (q *backlog) forgetAll() { q.forget(func(*message) bool { return true }) }
 
-// reserve charges the memory of so many bytes of a body that wait for more. It returns false if
-// there is no room.
-func (a *answer) reserve(l *lane, n int) bool {
-	more := int(policy.Holds(int64(l.found.size+n))) - a.reserved
+// reserve charges the memory of the input, in which an answer waits for the rest of its body. It
+// returns false if there is no room.
+func (a *answer) reserve(l *lane) bool {
+	more := messageMemory + len(l.in.buf.Bytes) - a.reserved
 	if !l.x.up.backlog.charge(more) {
 		return false
 	}

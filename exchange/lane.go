@@ -1,6 +1,8 @@
 package exchange
 
 import (
+	"time"
+
 	"shaper/frame"
 	"shaper/shaper"
 	"shaper/stats"
@@ -21,6 +23,10 @@ type lane struct {
 	found   found
 	backlog backlog // the messages that wait
 	body    body
+
+	// Of the states judging and swallowing, for answers.
+	since          time.Time // when it began
+	swallowedBytes int       // of the body
 }
 
 // A state says what a lane does.

@@ -158,6 +158,7 @@ func (x *Exchange) heed(m *frame.Message) {
 		tooFast = true
 	} else if tooFast {
 		class.Provider().Throttled(x.now, m.Throttle.Pause(x.now), x.signal(m))
+		x.accounts.silence()
 	}
 	class.Provider().Answered(x.now, !tooFast)
 }
@@ -175,7 +176,7 @@ func (x *Exchange) signal(m *frame.Message) string {
 
 // swallow throws away the answer that was found: the client does not get it.
 func (l *lane) swallow() {
-	l.state = swallowing
+	l.state, l.since, l.swallowedBytes = swallowing, l.x.now, 0
 	l.in.consume(l.found.size)
 	if l.found.whole {
 		l.swallowed()

@@ -1,6 +1,8 @@
 package exchange
 
 import (
+	"time"
+
 	"shaper/frame"
 	"shaper/shaper"
 	"shaper/stats"
@@ -98,9 +100,39 @@ func (m *message) putBack() bool {
 	return true
 }
 
+// answerPatience is how long a request may be in flight: as long as the most patient client
+// waits.
+const answerPatience = time.Minute
+
+// hurry waits no longer for the rest of an answer for which it has waited too long: one that is held
+// back passes on, and one that is thrown away ends the connection.
+func (l *lane) hurry() {
+	switch tooLong := l.x.now.Sub(l.since) > answerPatience; {
+	case l.state == judging && tooLong:
+		l.x.accounts.book.answer.passOn(l)
+		l.x.host.Revisit()
+	case l.state == swallowing && !l.isUp() && tooLong:
+		l.abandon()
+	}
+}
+
+// isEndless reports whether the lane throws away more of an answer than such a body may have.
+func (l *lane) isEndless() bool {
+	return l.state == swallowing && !l.isUp() && l.swallowedBytes > frame.MaxSwallow
+}
+
+// abandon ends the connection amid an answer that is thrown away.
+func (l *lane) abandon() {
+	l.fail(frame.Abandon(l.scan))
+	l.over()
+}
+
 // over ends a lane. If it is that of the provider, nothing is sent again any more.
 func (l *lane) over() {
 	if !l.isUp() {
+		if l.state == swallowing {
+			frame.Abandon(l.scan) // so that a refusal may follow
+		}
 		l.x.up.backlog.giveUp()
 	}
 	if !l.x.stopped {

@@ -87,7 +87,8 @@
 //	bad-chunk       a chunk size that is not a plain hexadecimal number, or whose line has more
 //	                than 256 bytes; data that does not end where the size says
 //	bad-upgrade     a 101 in answer to a request without Upgrade
-//	too-long        a PDU of more than 128 KiB, or a line of more than 64 KiB
+//	too-long        a PDU of more than 128 KiB, or a line of more than 64 KiB; an answer that is
+//	                thrown away and does not end
 //	cut-short       the end of the stream within a message
 //
 // net/http, nginx or HAProxy accept empty lines before a request, spaces around a chunk size,

@@ -102,6 +102,18 @@ func (d *httpResponses) ended(ev Event) Event {
 func (d *httpResponses) Opaque() int64      { return d.opaque() }
 func (d *httpResponses) Skip(n int64) Event { return d.ended(d.skip(n)) }
 
+// Abandon gives up the response whose body is passing, so that refusals may follow. The result says
+// that it is too long. It is for scanners of HTTP that the provider feeds.
+func Abandon(s Scanner) error {
+	d, ok := s.(*httpResponses)
+	if !ok {
+		return nil
+	}
+	d.phase = atHead
+	d.ended(End)
+	return &Error{HTTP, TooLong, d.offset}
+}
+
 // End implements Scanner: a response without a length ends with the stream.
 func (d *httpResponses) End(p []byte) (Event, error) {
 	ev, err := d.stream.End(p)
