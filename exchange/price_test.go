@@ -5,9 +5,12 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"shaper/exchange"
 	"shaper/exchange/exchangetest"
@@ -190,6 +193,83 @@ func TestCost(t *testing.T) {
 			}
 		})
 	}
+}
+
+// priced are ways to say what a message costs, each with a most of 50.
+var priced = []struct {
+	protocol policy.Protocol
+	cost     string
+}{
+	{policy.HTTP, `{ json = "n.*", default = 3, max = 50 }`}, {policy.HTTP, `{ header = "X-Cost", max = 50 }`}, {policy.HTTP, `{ bytes = 1, max = 50 }`},
+	{policy.SMPP, `{ segments = true, max = 50 }`}, {policy.SMPP, `{ bytes = 4, max = 50 }`}, {policy.SMPP, `50`},
+}
+
+// Whatever a client sends, a message costs at least one unit of its class, and at most what the policy
+// says for each of its recipients.
+func FuzzPrice(f *testing.F) {
+	for _, n := range []string{"[-1,7]", "[1e400]", "[9223372036854775807]", `["-0"]`, `["Inf"]`, `["NaN"]`, "[1e-9]"} {
+		f.Add(uint8(0), false, []byte(post("", `{"n":`+n+`}`)))
+		f.Add(uint8(1), true, []byte("GET / HTTP/1.1\r\nHost: h\r\nX-Cost: "+strings.Trim(n, `[]"`)+"\r\n\r\n"))
+	}
+	f.Add(uint8(2), true, []byte("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 999999999999999999\r\n\r\n"))
+	f.Add(uint8(2), false, []byte(chunked("POST / HTTP/1.1\r\nHost: h\r\n", "1234567", "89")))
+	for which := uint8(3); which < 6; which++ {
+		f.Add(which, false, []byte(pdu(4, 0, 1, "\x00\x00\x00a\x00\x00\x00b\x00\x40\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff")))
+		f.Add(which, false, []byte(pdu(0x21, 0, 1, "\x00\x00\x00a\x00\xff")))
+		f.Add(which, false, []byte(pdu(0x21, 0, 1, "\x00\x00\x00a\x00\x00")))
+		f.Add(which, false, []byte(pdu(0x111, 0, 1, "")))
+	}
+	f.Fuzz(func(t *testing.T, which uint8, tokens bool, stream []byte) {
+		by, rate := priced[int(which)%len(priced)], "rate = \"1 messages/s\"\n"
+		if tokens = tokens && by.protocol == policy.HTTP; tokens {
+			rate = "rate = \"1 tokens/s\"\n"
+		}
+		w := through(t, by.protocol, "[class.c]\n"+rate+"cost = "+by.cost)
+		w.Machine.Watch(bill{t, by.protocol, tokens})
+		w.send(string(stream))
+		w.Finish(stats.OK)
+	})
+}
+
+// A bill checks what messages cost that are found.
+type bill struct {
+	t        *testing.T
+	protocol policy.Protocol
+	tokens   bool
+}
+
+func (b bill) Found(_ time.Time, f exchange.Found) exchange.Follower {
+	recipients := int64(1)
+	if b.protocol == policy.SMPP {
+		recipients = 255
+	}
+	in, units, most := "messages", f.Cost.Messages, 50*recipients
+	if b.tokens {
+		if units < 1 || units > recipients {
+			b.t.Errorf("%+v", f.Cost)
+		}
+		in, units = "tokens", int64(f.Cost.Tokens)
+	}
+	if f.Direction == stats.Upstream && (units < 1 || units > most || f.Cost.Bytes < 1) {
+		b.t.Errorf("it costs %d %s, of 1 to %d: %+v", units, in, most, f.Cost)
+	}
+	return nil
+}
+
+func (bill) Answered(time.Time, uint32)  {}
+func (bill) Expired(_, before time.Time) {}
+
+// However much an answer says, settling never gives back more than was charged, and never charges more
+// than a message may cost.
+func TestSettlementIsBounded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		cost := &policy.Cost{Max: rapid.Int64Range(0, 1e9).Draw(t, "max")}
+		charged := rapid.Int64Range(1, 255*cost.Most()).Draw(t, "charged")
+		more := exchange.More(rapid.Int64Range(0, math.MaxInt64).Draw(t, "units"), cost, charged)
+		if all := charged + more; all < 0 || all > max(cost.Most(), charged) {
+			t.Fatalf("of %d charged, %d more are charged", charged, more)
+		}
+	})
 }
 
 // A message whose body has not come waits for it, and so does its class.

@@ -59,8 +59,8 @@ func (c *Cost) Most() int64 {
 	return DefaultMaxCost
 }
 
-// InBytes returns the cost of so many bytes.
-func (c *Cost) InBytes(n int64) int64 { return c.Of((n+c.Bytes-1)/c.Bytes, true) }
+// InBytes returns the cost of so many bytes, however many a peer says they are.
+func (c *Cost) InBytes(n int64) int64 { return c.Of(max(n-1, 0)/c.Bytes+1, true) }
 
 // ReadsBody reports whether the cost stands in the body of a request.
 func (c *Cost) ReadsBody() bool { return c.JSON != "" }
