@@ -25,6 +25,7 @@ type association struct {
 	session *tcpSession
 	socket  *udpSocket
 	user    string
+	users   *entry.Users    // by which the user has logged in
 	port    uint16          // to which the client has connected by TCP
 	owner   string          // in relayCount: the user, or the address of a client that has not logged in
 	ctx     context.Context // for lookups; close ends it
@@ -221,6 +222,11 @@ func (a *association) lookUp(key udpKey, peer sock.Peer) {
 // describe implements framing.
 func (a *association) describe(who *policy.Conn, key udpKey) {
 	who.User, who.ServerName, who.Port = a.user, key.asked.Name, a.port
+}
+
+// mayBegin implements framing.
+func (a *association) mayBegin(present *terms) bool {
+	return present.relayed != nil && present.admits(a.user, a.users)
 }
 
 // drive implements driver. The client says nothing more; its connection only ends.

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/crypto/bcrypt"
-
 	"shaper/entry"
 	"shaper/policy"
 	"shaper/stats"
@@ -231,20 +229,18 @@ func TestRelayOutlivesItsListener(t *testing.T) {
 	}
 }
 
-// After a reload that removes the listener, or the user of a client, that client reaches no new
-// destination by its relay. What it has begun goes on.
+// After a reload that removes the listener, or the user of a client, or changes its password, that
+// client reaches no new destination by its relay. What it has begun goes on.
 func TestRelayOfARemovedUser(t *testing.T) {
-	hash, err := bcrypt.GenerateFromPassword([]byte("x"), bcrypt.MinCost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hash, other := hashOf(t, "x"), hashOf(t, "y")
 	server := bindUDP(t, "127.0.0.1:0")
 	at := server.LocalAddr().(*net.UDPAddr).AddrPort()
-	dir := trial.Files(t, map[string]string{"users": "ann:" + string(hash) + "\n", "others": "bob:" + string(hash) + "\n"})
+	dir := trial.Files(t, map[string]string{"users": "ann:" + hash, "others": "bob:" + hash, "changed": "ann:" + other})
 	text := entryTo("socks5", `allow = ["127.0.0.0/8", "*"]`, fmt.Sprintf("users = %q", filepath.Join(dir, "users")))
 	for what, now := range map[string]string{
 		"the listener": class("c", fast) + listener("other", "tcp", policy.Echo, "c"),
 		"the user":     strings.ReplaceAll(text, filepath.Join(dir, "users"), filepath.Join(dir, "others")),
+		"the password": strings.ReplaceAll(text, filepath.Join(dir, "users"), filepath.Join(dir, "changed")),
 	} {
 		t.Run(what, func(t *testing.T) {
 			r := run(t, text)
@@ -390,11 +386,8 @@ func TestRelaysNeedALimit(t *testing.T) {
 
 // Who has logged in decides the class of datagrams, as of connections, and the name that was asked for.
 func TestUsersOfDatagrams(t *testing.T) {
-	hash, err := bcrypt.GenerateFromPassword([]byte("x"), bcrypt.MinCost)
-	if err != nil {
-		t.Fatal(err)
-	}
-	users := filepath.Join(trial.Files(t, map[string]string{"users": "ann:" + string(hash) + "\nops-1:" + string(hash) + "\n"}), "users")
+	hash := hashOf(t, "x")
+	users := filepath.Join(trial.Files(t, map[string]string{"users": "ann:" + hash + "\nops-1:" + hash + "\n"}), "users")
 	server := bindUDP(t, "127.0.0.1:0")
 	at := server.LocalAddr().(*net.UDPAddr).AddrPort()
 	r := run(t, entryTo("socks5", `allow = "127.0.0.1"`, `inside = "udp"`, fmt.Sprintf("users = %q", users))+

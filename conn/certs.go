@@ -39,9 +39,11 @@ func (c *terms) datagrams() *policy.Listener {
 	return &c.Listener
 }
 
-// admits reports whether clients of an entry may go somewhere new: nobody has to log in, or who has
-// logged in still may.
-func (c *terms) admits(user string) bool { return c.secure.users == nil || c.secure.users.Has(user) }
+// admits reports whether a client of an entry may go somewhere new: nobody has to log in, or the user
+// who has logged in by a file still may.
+func (c *terms) admits(user string, by *entry.Users) bool {
+	return c.secure.users == nil || c.secure.users.Keeps(user, by)
+}
 
 // security is the TLS of a listener, and who may log in. The zero security is none.
 type security struct {

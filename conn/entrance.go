@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -25,6 +26,7 @@ type entrance struct {
 	protocol entry.Entry       // nil: it has not begun to speak, or the client has its answer
 	to       entry.Destination // where the client wants to go
 	user     string            // who has logged in; "": nobody
+	users    *entry.Users      // by which the user has logged in
 }
 
 var (
@@ -83,7 +85,7 @@ func (e *entrance) act(s entry.Step) {
 func (e *entrance) lead(s entry.Step) {
 	t, to := e.session, s.To
 	e.to = to
-	if now := t.service.terms.Load(); !now.admits(e.user) || !mayLead(&now.Listener, to) {
+	if now := t.service.terms.Load(); !now.admits(e.user, e.users) || !mayLead(&now.Listener, to) {
 		t.dialling.search.failures = failures{errDenied}
 		t.warn(denied, "err", fmt.Errorf("%v: %w", to, errDenied))
 		t.finish(stats.Denied)
@@ -131,19 +133,22 @@ func (e *entrance) relayMade(a *association, err error) {
 	t.greeting.stop()
 	answer := e.protocol.Connected(a.local())
 	e.protocol = nil
-	t.stage, t.relay, t.driver = relaying, a, a
+	t.stage, t.relay, t.driver, a.users = relaying, a, a, e.users
 	if a.serve(); e.tell(answer) {
 		t.client.keepAlive(time.Duration(t.conf.IdleTimeout)) // while datagrams come for it, it is not idle
 		a.drive()
 	}
 }
 
-// login compares the password in a goroutine of its own, since that takes long.
+// login compares the password with the present file, or with the one before if a reload has taken that
+// away. It does so in a goroutine of its own, since that takes long.
 func (e *entrance) login(s entry.Step) {
 	t := e.session
+	e.users = cmp.Or(t.service.terms.Load().secure.users, t.conf.secure.users)
+	users := e.users
 	t.server.wg.Go(func() {
 		defer t.server.rescue(t)
-		ok := t.conf.secure.users.Check(s.User, s.Password, time.Now())
+		ok := users.Check(s.User, s.Password, time.Now())
 		t.do(func(*tcpSession) { e.loggedIn(s, ok) })
 	})
 }

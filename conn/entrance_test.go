@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -148,13 +150,63 @@ func TestNoEntry(t *testing.T) {
 	}
 }
 
-// Only who logs in gets in. Neither names nor passwords are in the log.
-func TestEntryUsers(t *testing.T) {
-	hash, err := bcrypt.GenerateFromPassword([]byte("se:cret"), bcrypt.MinCost)
+// hashOf returns a hash of a password that costs little.
+func hashOf(t *testing.T, password string) string {
+	t.Helper()
+	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
 	if err != nil {
 		t.Fatal(err)
 	}
-	users := filepath.Join(trial.Files(t, map[string]string{"users": "ann:" + string(hash) + "\n"}), "users")
+	return string(hash)
+}
+
+// After a reload of a file with another password, only that one is right: for a client that has
+// connected before, too, and though the old one was right a moment ago. Open sessions go on.
+func TestPasswordChanges(t *testing.T) {
+	for mode, c := range map[string]struct {
+		login   func(password, server string) string
+		granted string
+		rest    int64 // bytes of that answer
+		wrong   string
+	}{
+		"connect": {func(password, server string) string {
+			return fmt.Sprintf("CONNECT %s HTTP/1.1\r\nProxy-Authorization: Basic %s\r\n\r\n", server, base64.StdEncoding.EncodeToString([]byte("ann:"+password)))
+		}, "HTTP/1.1 200 Connection established\r\n\r\n", 0, "HTTP/1.1 407 "},
+		"socks5": {func(password, server string) string {
+			port := netip.MustParseAddrPort(server).Port()
+			return "\x05\x01\x02\x01\x03ann" + string(rune(len(password))) + password + "\x05\x01\x00\x01\x7f\x00\x00\x01" + string([]byte{byte(port >> 8), byte(port)})
+		}, "\x05\x02\x01\x00\x05\x00\x00\x01", 6, "\x05\x02\x01\x01"},
+	} {
+		t.Run(mode, func(t *testing.T) {
+			server, conns := listen(t)
+			users := filepath.Join(trial.Files(t, map[string]string{"users": "ann:" + hashOf(t, "old")}), "users")
+			text := entryTo(mode, `allow = "127.0.0.1"`, fmt.Sprintf("users = %q", users))
+			r := run(t, text)
+			open, early, late := r.dial("l"), r.dial("l"), r.dial("l")
+			send(t, open, c.login("old", server))
+			expect(t, open, c.granted)
+			upstream := next(t, conns)
+			until(t, "all sessions have begun", func() bool { return len(r.Sessions()) == 3 })
+			if err := os.WriteFile(users, []byte("ann:"+hashOf(t, "new")), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			r.reload(text)
+			for _, client := range []net.Conn{early, r.dial("l")} {
+				send(t, client, c.login("old", server))
+				expect(t, client, c.wrong)
+			}
+			send(t, late, c.login("new", server))
+			expect(t, late, c.granted)
+			send(t, upstream, "still here")
+			io.CopyN(io.Discard, open, c.rest)
+			expect(t, open, "still here")
+		})
+	}
+}
+
+// Only who logs in gets in. Neither names nor passwords are in the log.
+func TestEntryUsers(t *testing.T) {
+	users := filepath.Join(trial.Files(t, map[string]string{"users": "ann:" + hashOf(t, "se:cret") + "\n"}), "users")
 	server, conns := listen(t)
 	port := netip.MustParseAddrPort(server).Port()
 	basic := func(login string) string {

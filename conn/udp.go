@@ -69,6 +69,8 @@ type framing interface {
 	// admit reports whether a session with that key may begin now, for a datagram of the client. If
 	// not, it keeps the datagram or drops it. The caller has asked mayLead.
 	admit(key udpKey, client sock.Peer, t sock.Train) bool
+	// mayBegin reports whether the listener, as it is now, still lets the client begin a session.
+	mayBegin(present *terms) bool
 	// describe adds what rules match.
 	describe(who *policy.Conn, key udpKey)
 }

@@ -36,7 +36,7 @@ func notOpened(err error) stats.Result {
 func (u *udpSocket) open(key udpKey, client sock.Peer, sv *service) (*udpSession, error) {
 	present := sv.terms.Load()
 	one := &udpSession{id: u.server.lastID.Add(1), socket: u, service: sv, conf: present.datagrams(), key: key, client: client, started: time.Now()}
-	if u.frames != nil && (present.relayed == nil || !present.admits(one.describe().User)) { // since a reload
+	if u.frames != nil && !u.frames.mayBegin(present) { // since a reload
 		return nil, errDenied
 	}
 	if err := one.begin(present.leads); err != nil {

@@ -31,7 +31,7 @@ type Users struct {
 	busy   int               // comparisons under way
 }
 
-// A hash is that of a password.
+// A hash is that of a password. Two that are equal are the same in both files.
 type hash interface{ matches(password string) bool }
 
 // Bounds of what guessing costs us: a comparison takes some 50 ms and up to 256 MiB.
@@ -81,8 +81,12 @@ func ParseUsers(text string) (*Users, error) {
 	return u, nil
 }
 
-// Has reports whether there is a user of a name.
-func (u *Users) Has(user string) bool { return u.hashes[user] != nil }
+// Keeps reports whether a user who has logged in by an earlier file still may: the name is there, with
+// the same hash.
+func (u *Users) Keeps(user string, earlier *Users) bool {
+	h, known := u.hashes[user]
+	return known && earlier != nil && earlier.hashes[user] == h
+}
 
 // Check reports whether a user has this password. It takes some 50 ms, but less for the password
 // that was right before. If maxTries were wrong in this second, or maxBusy are being compared, it
@@ -157,7 +161,7 @@ func (h bcryptHash) matches(password string) bool {
 type argon2Hash struct {
 	memory, passes uint32
 	threads        uint8
-	salt, sum      []byte
+	salt, sum      string
 }
 
 func parseArgon2(s string) (hash, error) {
@@ -169,9 +173,9 @@ func parseArgon2(s string) (hash, error) {
 	if n, err := fmt.Sscanf(fields[3]+"\n", "m=%d,t=%d,p=%d\n", &h.memory, &h.passes, &h.threads); n != 3 || err != nil || h.memory == 0 || h.passes == 0 || h.threads == 0 {
 		return nil, errHash
 	}
-	var errSalt, errSum error
-	h.salt, errSalt = base64.RawStdEncoding.DecodeString(fields[4])
-	h.sum, errSum = base64.RawStdEncoding.DecodeString(fields[5])
+	salt, errSalt := base64.RawStdEncoding.DecodeString(fields[4])
+	sum, errSum := base64.RawStdEncoding.DecodeString(fields[5])
+	h.salt, h.sum = string(salt), string(sum)
 	switch {
 	case errSalt != nil || errSum != nil || len(h.salt) < 8 || len(h.sum) < 16 || len(h.sum) > 64:
 		return nil, errHash
@@ -182,6 +186,6 @@ func parseArgon2(s string) (hash, error) {
 }
 
 func (h argon2Hash) matches(password string) bool {
-	sum := argon2.IDKey([]byte(password), h.salt, h.passes, h.memory, h.threads, uint32(len(h.sum)))
-	return subtle.ConstantTimeCompare(sum, h.sum) == 1
+	sum := argon2.IDKey([]byte(password), []byte(h.salt), h.passes, h.memory, h.threads, uint32(len(h.sum)))
+	return subtle.ConstantTimeCompare(sum, []byte(h.sum)) == 1
 }
