@@ -59,9 +59,42 @@ func TestEntries(t *testing.T) {
 			e := reflect.New(reflect.TypeOf(c.entry).Elem())
 			e.Elem().Set(reflect.ValueOf(c.entry).Elem())
 			answers, to, rest, err := talk(e.Interface().(Entry), c.said+"payload", piece, true)
-			if answers != c.answers || to != c.to || rest != "payload" || err != nil {
+			answers += string(e.Interface().(Entry).Connected(four.addrPort()))
+			if answers != c.answers+granted(c.entry) || to != c.to || rest != "payload" || err != nil {
 				t.Errorf("%q in pieces of %d: %q, %v, %q, %v", c.said, piece, answers, to, rest, err)
 			}
+		}
+	}
+}
+
+func (d Destination) addrPort() netip.AddrPort { return netip.AddrPortFrom(d.Addr, d.Port) }
+
+// granted returns how an entry answers a request whose destination is reached from 203.0.113.7:80.
+func granted(e Entry) string {
+	if _, ok := e.(*SOCKS5); ok {
+		return "\x05\x00\x00\x01\xcb\x00\x71\x07\x00\x50"
+	}
+	return "HTTP/1.1 200 Connection established\r\n\r\n"
+}
+
+// A SOCKS client that does not wait for the answer to its methods gets both answers together.
+func TestAnswersTogether(t *testing.T) {
+	const hello, request = "\x05\x01\x00", "\x05\x01\x00\x01\xcb\x00\x71\x07\x00\x50"
+	from := netip.MustParseAddrPort("203.0.113.7:80")
+	for _, end := range []struct {
+		answer func(Entry) []byte
+		want   string
+	}{
+		{func(e Entry) []byte { return e.Connected(from) }, "\x05\x00\x05\x00\x00\x01\xcb\x00\x71\x07\x00\x50"},
+		{func(e Entry) []byte { return e.Refused(Denied) }, "\x05\x00\x05\x02\x00\x01\x00\x00\x00\x00\x00\x00"},
+	} {
+		e := &SOCKS5{}
+		used, step, err := e.Feed([]byte(hello + request + "payload"))
+		if used != len(hello+request) || step.Reply != nil || step.To.Addr != from.Addr() || err != nil {
+			t.Fatalf("%d bytes are used: %+v, %v", used, step, err)
+		}
+		if got := string(end.answer(e)); got != end.want {
+			t.Errorf("the answer is %q, want %q", got, end.want)
 		}
 	}
 }

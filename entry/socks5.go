@@ -13,6 +13,7 @@ type SOCKS5 struct {
 	NoStreams bool // it refuses the command CONNECT
 	Datagrams bool // it knows the command UDP ASSOCIATE
 	state     socksState
+	chosen    []byte // the answer to the methods, if it leaves with the answer to the request
 }
 
 // socksState is what the server waits for.
@@ -60,13 +61,32 @@ var (
 func (s *SOCKS5) Feed(data []byte) (used int, step Step, err error) {
 	switch s.state {
 	case socksMethods:
-		return s.methods(data)
+		return s.begin(data)
 	case socksLogin:
 		return s.login(data)
 	case socksRequest:
 		return s.request(data)
 	}
 	return 0, Step{}, nil
+}
+
+// begin chooses how the client logs in, and reads the request if it has come, too. Then both answers
+// leave together.
+func (s *SOCKS5) begin(data []byte) (used int, step Step, err error) {
+	used, step, err = s.methods(data)
+	if s.state != socksRequest {
+		return used, step, err
+	}
+	more, next, err := s.request(data[used:])
+	switch {
+	case more == 0:
+		return used, step, nil
+	case next.Reply != nil:
+		next.Reply = append(step.Reply, next.Reply...)
+	default:
+		s.chosen = step.Reply
+	}
+	return used + more, next, err
 }
 
 // methods chooses how the client logs in.
@@ -198,7 +218,9 @@ func (s *SOCKS5) LoggedIn(ok bool) []byte {
 }
 
 // Connected implements Entry.
-func (s *SOCKS5) Connected(local netip.AddrPort) []byte { return socksReply(socksGranted, local) }
+func (s *SOCKS5) Connected(local netip.AddrPort) []byte {
+	return append(s.chosen, socksReply(socksGranted, local)...)
+}
 
 // Refused implements Entry.
 func (s *SOCKS5) Refused(why Refusal) []byte {
@@ -215,7 +237,7 @@ func (s *SOCKS5) Refused(why Refusal) []byte {
 	case NoCommand:
 		code = socksNoCommand
 	}
-	return socksReply(code, netip.AddrPort{})
+	return append(s.chosen, socksReply(code, netip.AddrPort{})...)
 }
 
 // socksReply returns a reply with an address of the server. If that is not valid, the reply has
