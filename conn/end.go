@@ -14,11 +14,21 @@ import (
 // session only.
 func (t *tcpSession) do(f func(*tcpSession)) {
 	defer t.server.rescue(t) // after mu is unlocked
+	if next := t.locked(f); next != nil {
+		next()
+	}
+}
+
+// locked calls f with the lock of the session held, unless the session has ended. It returns how the
+// session goes on without the lock, if f has ended a greeting; otherwise nil.
+func (t *tcpSession) locked(f func(*tcpSession)) (next func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.stage != ended {
-		f(t)
+	if t.stage == ended {
+		return nil
 	}
+	f(t)
+	return t.greeting.next()
 }
 
 // rescue makes a panic end one session only. Whoever works for a session defers it, and holds

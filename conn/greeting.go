@@ -27,6 +27,7 @@ type greeting struct {
 	parse  parser      // understands what the client says; nil: it says no more for now
 	failed func(error) // ends the session, since the client says something else
 	then   func()      // goes on with the session, without its lock
+	isDone bool        // the client has said all, and then is still to be called
 	late   alarm       // ends the session if the greeting takes too long
 }
 
@@ -39,8 +40,8 @@ func newGreeting(t *tcpSession) *greeting {
 // lock is held in both. After an error, the greeting fails.
 type parser func(said []byte) (used int, do func(), err error)
 
-// read lets parse read what the client says. A step of parse calls done when it has all. Then a
-// goroutine of its own calls then, which takes the session's lock itself. If parse fails, or takes
+// read lets parse read what the client says. A step of parse calls done when it has all. Then whoever
+// drives the session calls then, which takes the session's lock itself. If parse fails, or takes
 // longer than patience, failed ends the session. The session's lock is held.
 func (g *greeting) read(parse parser, failed func(error), then func(), patience time.Duration) {
 	t := g.session
@@ -51,8 +52,9 @@ func (g *greeting) read(parse parser, failed func(error), then func(), patience 
 	}
 }
 
-// watchClient lets the poller watch the client, unless it does so already. If that fails,
-// watchClient ends the session and returns false. The session's lock is held.
+// watchClient lets the poller watch the client, unless it does so already. The poller reports what the
+// client has said before. If that fails, watchClient ends the session and returns false. The session's
+// lock is held.
 func (t *tcpSession) watchClient() bool {
 	if t.client.key != 0 {
 		return true
@@ -70,9 +72,10 @@ func (g *greeting) drive() {
 	t := g.session
 	peeked := buffer.Get(entry.MaxEntry)
 	defer peeked.Put()
-	for g.parse != nil {
+	for g.parse != nil && t.client.Readable {
 		n, err := peek(t.client.end, peeked.Bytes)
 		if err == unix.EAGAIN {
+			t.client.Readable = false
 			return
 		}
 		if err != nil {
@@ -92,6 +95,9 @@ func (g *greeting) understand(said []byte) (goesOn bool) {
 	used, do, err := g.parse(said)
 	if !g.take(said[:used]) {
 		return false
+	}
+	if used > 0 && used == len(said) && len(said) < entry.MaxEntry { // nothing more is there, but perhaps the end
+		t.client.Readable = t.client.Ends || t.client.Urgent
 	}
 	if do != nil {
 		do()
@@ -137,12 +143,22 @@ func (g *greeting) take(peeked []byte) bool {
 	return true
 }
 
-// done ends the greeting, and goes on with the session. The session's lock is held.
+// done ends the greeting: the session goes on when its lock is free. The lock is held.
 func (g *greeting) done() {
-	t, then := g.session, g.then
+	g.isDone = true
 	g.stop()
-	t.driver = &t.dialling
-	t.server.wg.Go(then) // it takes locks that come before the session's
+	g.session.driver = &g.session.dialling
+}
+
+// next returns, once, how the session goes on after its greeting. That takes locks which come before
+// the session's. It returns nil if there was no greeting, or if it is not done. The session's lock is
+// held.
+func (g *greeting) next() (then func()) {
+	if g == nil || !g.isDone {
+		return nil
+	}
+	then, g.then, g.isDone = g.then, nil, false
+	return then
 }
 
 // changed implements driver.
@@ -156,7 +172,7 @@ func (g *greeting) changed(s *side) {
 func (g *greeting) granted(by *direction, now time.Time) { by.flow.Left(now) }
 
 func (g *greeting) stop() {
-	g.parse, g.then = nil, nil
+	g.parse = nil
 	g.late.stop()
 }
 
