@@ -2,9 +2,12 @@ package conn
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -19,6 +22,7 @@ import (
 // of the server at all addresses, its own socket answers. Sessions with one server share a socket.
 // udpUpstreams bounds these sockets, too. The zero foreign is empty and ready to use.
 type foreign struct {
+	sharing sync.Mutex                        // held while a port of ours is shared
 	mu      sync.Mutex                        // guards sockets and what they count; the lock of a gate comes after it
 	sockets map[netip.AddrPort]*foreignSocket // by the address that each is bound to
 }
@@ -31,6 +35,18 @@ type foreignSocket struct {
 
 // acquire returns the socket that is bound to an address. Each acquire needs one release.
 func (f *foreign) acquire(s *Server, at netip.AddrPort) (syscall.RawConn, error) {
+	raw, err := f.tryAcquire(s, at)
+	if !errors.Is(err, unix.EADDRINUSE) {
+		return raw, err
+	}
+	f.sharing.Lock()
+	defer f.sharing.Unlock()
+	defer s.sharePort(at.Port())()
+	return f.tryAcquire(s, at)
+}
+
+// tryAcquire is acquire. It fails if a socket of ours has the port at all addresses, and does not share it.
+func (f *foreign) tryAcquire(s *Server, at netip.AddrPort) (syscall.RawConn, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	one := f.sockets[at]
@@ -57,6 +73,30 @@ func (f *foreign) release(s *Server, at netip.AddrPort) {
 		one.conn.Close()
 		delete(f.sockets, at)
 		s.udpUpstreams.leave()
+	}
+}
+
+// sharePort lets a socket be bound to one address of a port though other listeners of ours have the port
+// at all addresses. undo must follow: until then, another program could take their datagrams.
+func (s *Server) sharePort(port uint16) (undo func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sockets := slices.Collect(maps.Values(s.leaving))
+	for _, b := range s.bound {
+		if u, ok := b.(*udpSocket); ok {
+			sockets = append(sockets, u)
+		}
+	}
+	var undos []func()
+	for _, u := range sockets {
+		if u.has(port) {
+			undos = append(undos, u.share())
+		}
+	}
+	return func() {
+		for _, undo := range undos {
+			undo()
+		}
 	}
 }
 

@@ -26,7 +26,7 @@ import (
 //
 //	routing.mu
 //	a tcpSession's
-//	an association's
+//	an association's, foreign's for sharing
 //	mu
 //	a udpSocket's, foreign's, relayAt's, a group's of upstreams, a tunnel's, a class tree's
 //	a gate's

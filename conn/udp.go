@@ -167,6 +167,17 @@ func (u *udpSocket) has(port uint16) bool {
 	return own.Addr().IsUnspecified() && own.Port() == port
 }
 
+// share lets others that ask for it have the port of the socket, too (SO_REUSEADDR in socket(7)).
+func (u *udpSocket) share() (undo func()) {
+	before := 1
+	set := func(value int) {
+		u.raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, value) })
+	}
+	u.raw.Control(func(fd uintptr) { before, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR) })
+	set(1)
+	return func() { set(before) }
+}
+
 // leadsTo implements bound.
 func (u *udpSocket) leadsTo() *service { return u.service.Load() }
 

@@ -133,10 +133,17 @@ inside = "udp"
 allow = ["203.0.113.0/24:53-54", "[2001:db8:2::/64]:53-54"]
 keep_source = true
 class = "dns"
+[class.cache]
+rate = "1000 packets/s"
+[listener.cache]
+listen = ":53"
+protocol = "udp"
+upstream = "203.0.113.2:55"
+class = "cache"
 `
 
 // A router intercepts datagrams: client and server see each other's addresses, and the class of the
-// policy counts what passes. All else passes by. The rules of nftables and the routes are as before
+// policy counts what passes. All else passes by. Another listener of shaper has a port of the servers. The rules of nftables and the routes are as before
 // when they are removed.
 func TestTransparentDatagrams(t *testing.T) {
 	t.Parallel()
