@@ -28,7 +28,10 @@ func (t *tcpSession) locked(f func(*tcpSession)) (next func()) {
 		return nil
 	}
 	f(t)
-	return t.greeting.next()
+	if g := t.greeting; g != nil {
+		next, g.next = g.next, nil
+	}
+	return next
 }
 
 // rescue makes a panic end one session only. Whoever works for a session defers it, and holds

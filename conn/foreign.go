@@ -2,12 +2,9 @@ package conn
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 	"syscall"
 
@@ -33,20 +30,9 @@ type foreignSocket struct {
 	sessions int
 }
 
-// acquire returns the socket that is bound to an address. Each acquire needs one release.
+// acquire returns the socket that is bound to an address. Each acquire needs one release. The error is
+// EADDRINUSE if another socket has the port at all addresses, and does not share it.
 func (f *foreign) acquire(s *Server, at netip.AddrPort) (syscall.RawConn, error) {
-	raw, err := f.tryAcquire(s, at)
-	if !errors.Is(err, unix.EADDRINUSE) {
-		return raw, err
-	}
-	f.sharing.Lock()
-	defer f.sharing.Unlock()
-	defer s.sharePort(at.Port())()
-	return f.tryAcquire(s, at)
-}
-
-// tryAcquire is acquire. It fails if a socket of ours has the port at all addresses, and does not share it.
-func (f *foreign) tryAcquire(s *Server, at netip.AddrPort) (syscall.RawConn, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	one := f.sockets[at]
@@ -73,30 +59,6 @@ func (f *foreign) release(s *Server, at netip.AddrPort) {
 		one.conn.Close()
 		delete(f.sockets, at)
 		s.udpUpstreams.leave()
-	}
-}
-
-// sharePort lets a socket be bound to one address of a port though other listeners of ours have the port
-// at all addresses. undo must follow: until then, another program could take their datagrams.
-func (s *Server) sharePort(port uint16) (undo func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sockets := slices.Collect(maps.Values(s.leaving))
-	for _, b := range s.bound {
-		if u, ok := b.(*udpSocket); ok {
-			sockets = append(sockets, u)
-		}
-	}
-	var undos []func()
-	for _, u := range sockets {
-		if u.has(port) {
-			undos = append(undos, u.share())
-		}
-	}
-	return func() {
-		for _, undo := range undos {
-			undo()
-		}
 	}
 }
 

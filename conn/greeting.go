@@ -27,7 +27,7 @@ type greeting struct {
 	parse  parser      // understands what the client says; nil: it says no more for now
 	failed func(error) // ends the session, since the client says something else
 	then   func()      // goes on with the session, without its lock
-	isDone bool        // the client has said all, and then is still to be called
+	next   func()      // then, once the client has said all: who has the session's lock calls it after unlocking
 	late   alarm       // ends the session if the greeting takes too long
 }
 
@@ -143,22 +143,12 @@ func (g *greeting) take(peeked []byte) bool {
 	return true
 }
 
-// done ends the greeting: the session goes on when its lock is free. The lock is held.
+// done ends the greeting. The session goes on when its lock is free, since that takes locks that come
+// before it. The lock is held.
 func (g *greeting) done() {
-	g.isDone = true
+	g.next, g.then = g.then, nil
 	g.stop()
 	g.session.driver = &g.session.dialling
-}
-
-// next returns, once, how the session goes on after its greeting. That takes locks which come before
-// the session's. It returns nil if there was no greeting, or if it is not done. The session's lock is
-// held.
-func (g *greeting) next() (then func()) {
-	if g == nil || !g.isDone {
-		return nil
-	}
-	then, g.then, g.isDone = g.then, nil, false
-	return then
 }
 
 // changed implements driver.

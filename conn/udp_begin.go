@@ -3,8 +3,11 @@ package conn
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -164,7 +167,7 @@ func (t *udpSession) dial() error {
 	}
 	t.upstream = c
 	if t.up.Raw, err = c.SyscallConn(); err == nil && t.conf.Mode == policy.Transparent && !t.socket.has(t.destination.Port()) {
-		t.down.Raw, err = s.foreign.acquire(s, t.destination)
+		t.down.Raw, err = s.answerFrom(t.destination)
 		t.hasForeign = err == nil
 	}
 	if err != nil {
@@ -173,6 +176,43 @@ func (t *udpSession) dial() error {
 	}
 	t.up.Raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1) })
 	return nil
+}
+
+// answerFrom returns the socket that is bound to the address of a server. If other listeners of ours
+// have its port, they share it for that moment.
+func (s *Server) answerFrom(at netip.AddrPort) (syscall.RawConn, error) {
+	raw, err := s.foreign.acquire(s, at)
+	if !errors.Is(err, unix.EADDRINUSE) {
+		return raw, err
+	}
+	s.foreign.sharing.Lock()
+	defer s.foreign.sharing.Unlock()
+	defer s.sharePort(at.Port())()
+	return s.foreign.acquire(s, at)
+}
+
+// sharePort lets a socket be bound to one address of a port though other listeners of ours have the port
+// at all addresses. undo must follow: until then, another program could take their datagrams.
+func (s *Server) sharePort(port uint16) (undo func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sockets := slices.Collect(maps.Values(s.leaving))
+	for _, b := range s.bound {
+		if u, ok := b.(*udpSocket); ok {
+			sockets = append(sockets, u)
+		}
+	}
+	var undos []func()
+	for _, u := range sockets {
+		if u.has(port) {
+			undos = append(undos, u.share())
+		}
+	}
+	return func() {
+		for _, undo := range undos {
+			undo()
+		}
+	}
 }
 
 // local returns our side of the connection to the upstream: marked, and with the address of the
