@@ -57,10 +57,15 @@ func (s *Server) Sessions() []Session {
 	return all
 }
 
-// CloseSession resets an open session. It returns false if there is none with this id.
-func (s *Server) CloseSession(id uint64) bool {
+// CloseSession resets an open session, and returns what it was just before. It returns false if there is
+// none with this id.
+func (s *Server) CloseSession(id uint64) (was Session, closed bool) {
 	s.mu.Lock()
 	one, found := s.sessions[id]
 	s.mu.Unlock()
-	return found && one.abort(stats.ByOperator)
+	if !found {
+		return was, false
+	}
+	was = one.info()
+	return was, one.abort(stats.ByOperator)
 }

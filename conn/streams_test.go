@@ -212,7 +212,7 @@ func (r *rig) one() *tcpSession { return r.all()[0].(*tcpSession) }
 
 func TestCloseSessionThatIsNot(t *testing.T) {
 	r := run(t, forward(policy.Echo, fast))
-	if r.CloseSession(7) {
+	if _, closed := r.CloseSession(7); closed {
 		t.Error("a session that there is not was closed")
 	}
 }

@@ -303,7 +303,7 @@ func TestTLSIsClosed(t *testing.T) {
 	client, upstream := s.ends()
 	send(t, client, "x")
 	expect(t, upstream, "x")
-	if !s.CloseSession(s.Sessions()[0].ID) {
+	if _, closed := s.CloseSession(s.Sessions()[0].ID); !closed {
 		t.Error("it is not closed")
 	}
 	expectCut(t, client)

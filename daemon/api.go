@@ -1,11 +1,14 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
+	"shaper/policy"
 	"shaper/unit"
 )
 
@@ -31,6 +34,7 @@ func (d *daemon) controlHandler() http.Handler {
 	}))
 	mux.Handle("GET /v1/policy", jsonHandler(func(caller, *http.Request) (any, error) { return d.keeper.view.Load().policy, nil }))
 	mux.Handle("GET /v1/history", jsonHandler(d.serveHistory))
+	mux.Handle("POST /v1/history", jsonHandler(d.serveNote))
 	mux.Handle("POST /v1/diff", jsonHandlerWithin(maxPolicyBody, d.serveDiff))
 	mux.Handle("POST /v1/reload", jsonHandler(d.serveReload))
 	mux.Handle("POST /v1/confirm", jsonHandler(d.serveConfirm))
@@ -92,9 +96,33 @@ func (d *daemon) serveClose(by caller, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, usageError("%q is not the id of a session", r.PathValue("id"))
 	}
-	if !d.server.CloseSession(id) {
+	was, closed := d.server.CloseSession(id)
+	if !closed {
 		return nil, &Error{Code: CodeNotFound, Message: fmt.Sprintf("there is no session %d; shaper sessions shows those that are open", id)}
 	}
-	d.Log.Info("close session", "by", by.String(), "session", id)
+	d.keeper.note(by, Record{What: "session closed", Changes: []policy.Change{{Op: "-", What: "session", Name: r.PathValue("id"),
+		Old: fmt.Sprintf("client %s, listener %s, class %s, upstream %s", was.Client, was.Listener, cmp.Or(was.Class, "-"), cmp.Or(was.Upstream, "-"))}}})
+	return struct{}{}, nil
+}
+
+// Noted is the body of POST /v1/history: what a command has changed without the daemon.
+type Noted struct {
+	What    string          `json:"what"` // one of Notable
+	Changes []policy.Change `json:"changes"`
+}
+
+// Notable are the commands that change the kernel by themselves.
+var Notable = []string{"tc apply", "tc clear", "nft apply", "nft clear"}
+
+// serveNote puts into the history what a command says that it has changed.
+func (d *daemon) serveNote(by caller, r *http.Request) (any, error) {
+	var told Noted
+	if err := decode(r, &told); err != nil {
+		return nil, err
+	}
+	if !slices.Contains(Notable, told.What) || len(told.Changes) == 0 {
+		return nil, usageError("what: %q is not a change of the kernel, or it has no changes; a request is like {\"what\": \"tc apply\", \"changes\": [{\"op\": \"+\", \"what\": \"tc\", \"name\": \"eth0\"}]}", told.What)
+	}
+	d.keeper.note(by, Record{What: told.What, Changes: told.Changes})
 	return struct{}{}, nil
 }

@@ -88,6 +88,11 @@ func (c *Client) History(ctx context.Context) (all History, err error) {
 	return all, c.ask(ctx, "GET", "/v1/history", nil, &all)
 }
 
+// Note puts into the history what a command has changed without the daemon.
+func (c *Client) Note(ctx context.Context, told Noted) error {
+	return c.ask(ctx, "POST", "/v1/history", told, nil)
+}
+
 // Diff returns what a reload of a policy would change.
 func (c *Client) Diff(ctx context.Context, text PolicyText) (done Compared, err error) {
 	return done, c.ask(ctx, "POST", "/v1/diff", text, &done)

@@ -142,7 +142,7 @@ func (d *daemon) obey() error {
 		select {
 		case sig := <-d.Signals:
 			if sig != syscall.SIGHUP {
-				d.drain(sig.String())
+				d.drain(bySignal, sig.String())
 				return nil
 			}
 			select {
@@ -150,20 +150,18 @@ func (d *daemon) obey() error {
 			default: // a reload waits already
 			}
 		case <-d.interrupted:
-			d.drain("an actor has ended")
+			d.drain(byFailure, "an actor has ended")
 			return nil
 		}
 	}
 }
 
-// drain stops accepting, lets open sessions go on for the drain time of the policy, and then
+// drain notes who stops the daemon and why, stops accepting, lets open sessions go on for the drain time of the policy, and then
 // resets those that remain. A second signal resets them at once.
-func (d *daemon) drain(why string) {
+func (d *daemon) drain(by caller, why string) {
 	d.draining.Store(true)
-	d.keeper.stop()
-	patience := time.Duration(d.keeper.view.Load().policy.Daemon.Drain)
+	patience := d.keeper.stop(by, "why", why, "sessions", len(d.server.Sessions()))
 	d.notify("STOPPING=1", "STATUS=draining for "+patience.String()+" at most")
-	d.Log.Info("stopping", "why", why, "sessions", len(d.server.Sessions()), "drain", patience)
 
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -191,7 +191,7 @@ func TestSessions(t *testing.T) {
 	if err := p.CloseSession(t.Context(), 999); CodeOf(err) != CodeNotFound {
 		t.Errorf("closing what is not there: %v", err)
 	}
-	wantLines(t, p.log.String(), fmt.Sprintf(`msg="close session" by="uid=%d pid=%d"`, os.Getuid(), os.Getpid()))
+	p.wantRecord("session closed", "- session 1: client "+c.LocalAddr().String()+", listener echo, class slow, upstream echo:")
 }
 
 // A file with five mistakes gives five errors with positions, and the old policy stays.

@@ -9,12 +9,14 @@ import (
 	"shaper/policy"
 )
 
-// Record is one change of what is in force, or one that was rejected.
+// Record is one change that somebody has made, or one that was rejected.
 type Record struct {
 	Number int       `json:"number"` // from 1, since the daemon started
 	Time   time.Time `json:"time"`
-	By     string    `json:"by"`               // "uid=0 pid=123", "signal", "timer", or "start"
-	What   string    `json:"what"`             // "start", "reload", "set", "set ended", "schedule", "confirm", "rollback", "reload rejected" or "set rejected"
+	By     string    `json:"by"` // "uid=0 pid=123", "signal", "timer", "start" or "failure"
+	// What is "start", "reload", "set", "set ended", "schedule", "confirm", "rollback", "reload rejected", "set rejected",
+	// "session closed", "shadow started", "shadow stopped", "stopping", or one of Notable.
+	What   string    `json:"what"`
 	Before string    `json:"before,omitempty"` // hash of the policy file in force before
 	After  string    `json:"after"`            // hash of the policy file in force since then
 	Until  time.Time `json:"until,omitzero"`   // when a set ends; zero: with the next reload

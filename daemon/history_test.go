@@ -3,6 +3,8 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +56,78 @@ func TestHistory(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
+	})
+}
+
+// wantRecord awaits one record of what somebody has done, in the history and in the log.
+func (p *process) wantRecord(what string, changes ...string) {
+	p.t.Helper()
+	all, err := p.History(p.t.Context())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	me := fmt.Sprintf("uid=%d pid=%d", os.Getuid(), os.Getpid())
+	all = slices.DeleteFunc(all, func(r Record) bool { return r.What != what })
+	var got []string
+	for _, r := range all {
+		for _, c := range r.Changes {
+			got = append(got, c.String())
+		}
+		if r.By != me || r.Before == "" || r.Before != r.After {
+			p.t.Errorf("%+v", r)
+		}
+	}
+	if len(all) != 1 || !slices.Equal(got, changes) {
+		p.t.Errorf("%s: %d records with %q, want one with %q", what, len(all), got, changes)
+		return
+	}
+	wantLines(p.t, p.log.String(), fmt.Sprintf("msg=%q by=%q changes=%d number=%d", what, me, len(changes), all[0].Number))
+}
+
+// A policy in the shadow that replaces another is one record with both.
+func TestHistoryOfShadows(t *testing.T) {
+	p := begin(t, base)
+	var hashes []string
+	for _, name := range []string{"a.toml", "b.toml"} {
+		s, err := p.StartShadow(t.Context(), PolicyText{File: name, Text: base + "# " + name + "\n"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hashes = append(hashes, s.Hash)
+	}
+	all, err := p.History(t.Context())
+	if err != nil || len(all) != 3 || len(all[2].Changes) != 2 || all[2].Changes[0].Old != hashes[0] || all[2].Changes[1].New != hashes[1] {
+		t.Errorf("%v, %+v", err, all)
+	}
+}
+
+// A command that has changed the kernel tells the history. Anything else is refused.
+func TestHistoryTakesNotes(t *testing.T) {
+	p := begin(t, base)
+	made := policy.Change{Op: "+", What: "tc", Name: "eth0", New: "policy 12ab, 3 of the kernel's objects changed"}
+	if err := p.Note(t.Context(), Noted{What: "tc apply", Changes: []policy.Change{made}}); err != nil {
+		t.Fatal(err)
+	}
+	p.wantRecord("tc apply", made.String())
+	for _, bad := range []Noted{{What: "reload", Changes: []policy.Change{made}}, {What: "tc apply"}} {
+		if err := p.Note(t.Context(), bad); CodeOf(err) != CodeUsage {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+}
+
+// A stop is a change too: the history has it while open sessions go on.
+func TestHistoryOfAStop(t *testing.T) {
+	keep(t, func(b *bench) {
+		if drain := b.stop(bySignal, "why", "terminated"); drain != time.Minute {
+			t.Errorf("sessions may go on for %v", drain)
+		}
+		all := b.history.read()
+		last := all[len(all)-1]
+		if last.What != "stopping" || last.By != "signal" || len(last.Changes) != 1 || last.Changes[0].String() != "~ daemon: state running -> draining" {
+			t.Errorf("%+v", last)
+		}
+		wantLines(t, b.logged.String(), "msg=stopping by=signal changes=1 why=terminated drain=1m0s number=2 ")
 	})
 }
 

@@ -87,13 +87,18 @@ func (k *keeper) start() error {
 	return nil
 }
 
-// stop refuses all changes from now on. It waits until a change under way has ended.
-func (k *keeper) stop() {
+// stop refuses all changes from now on, and returns how long the policy lets sessions go on. It waits
+// until a change under way has ended. about says more for the log.
+func (k *keeper) stop(by caller, about ...any) (drain time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	drain = time.Duration(k.current.policy.Daemon.Drain)
+	k.logChange(by, Record{What: "stopping", Changes: []policy.Change{{Op: "~", What: "daemon", Key: "state", Old: Running, New: Draining}}},
+		append(about, "drain", drain)...)
 	if k.stopped = true; k.pending != nil {
 		k.log.Warn("stopping before the last reload was confirmed: the next start reads the file as it is")
 	}
+	return drain
 }
 
 // enforce puts a regime in force. On an error it changes nothing. The caller holds mu and

@@ -398,7 +398,7 @@ func TestRollbackOfSets(t *testing.T) {
 func TestStoppedKeeper(t *testing.T) {
 	keep(t, func(b *bench) {
 		b.mustReload(time.Minute)
-		b.stop()
+		b.stop(bySignal)
 		_, errReload := b.reload(operator, 0)
 		_, errSet := b.set(operator, "slow", map[string]string{"rate": "1mbit"}, 0)
 		_, errConfirm := b.confirm(operator)

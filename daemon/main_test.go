@@ -220,7 +220,7 @@ func get(t testing.TB, url string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-func wantLines(t *testing.T, text string, lines ...string) {
+func wantLines(t testing.TB, text string, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
 		if !strings.Contains(text, line) {

@@ -17,7 +17,7 @@ import (
 type caller struct {
 	uid  uint32
 	pid  int32
-	what string // "signal", "timer" or "start", which have no uid and pid; "": a process
+	what string // "signal", "timer", "start" or "failure", which have no uid and pid; "": a process
 }
 
 // String returns the caller as the log names it.
@@ -32,6 +32,8 @@ var (
 	bySignal = caller{what: "signal"}
 	byTimer  = caller{what: "timer"}
 	byStart  = caller{what: "start"}
+	// byFailure stops the daemon because a part of it has ended.
+	byFailure = caller{what: "failure"}
 )
 
 // credentials returns the process on the other side of a unix socket (SO_PEERCRED), as it was

@@ -9,6 +9,13 @@ import (
 // mostLogged bounds the lines that one change writes to the log.
 const mostLogged = 100
 
+// note puts a change into the history that is not one of the policy in force, and logs it.
+func (k *keeper) note(by caller, r Record) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.logChange(by, r)
+}
+
 // logChange puts a change into the history, and logs it: who made it, its number there, the hash of the policy
 // before and after, and each of its parts. The caller holds mu.
 func (k *keeper) logChange(by caller, r Record, about ...any) {

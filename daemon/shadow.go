@@ -160,13 +160,13 @@ func (d *daemon) serveStartShadow(by caller, r *http.Request) (any, error) {
 	}
 	d.candidate.mu.Lock()
 	defer d.candidate.mu.Unlock()
-	d.candidate.start(d, by, p, warnings)
-	d.Log.Info("shadow policy started", "by", by.String(), "file", ask.File, "hash", p.Hash)
+	changes := append(d.candidate.shadow.changes("-"), d.candidate.start(d, by, p, warnings).changes("+")...)
+	d.keeper.note(by, Record{What: "shadow started", Changes: changes})
 	return d.candidate.read(), nil
 }
 
-// start makes a policy the candidate. The caller holds mu.
-func (c *candidate) start(d *daemon, by caller, p *policy.Policy, warnings policy.Errors) {
+// start makes a policy the candidate, and returns its shadow. The caller holds mu.
+func (c *candidate) start(d *daemon, by caller, p *policy.Policy, warnings policy.Errors) Shadow {
 	now := time.Now()
 	c.shadow = Shadow{File: p.Path, Hash: p.Hash, Since: now, By: by.String(), Warnings: warnings,
 		Notes: noteListeners(p, d.keeper.view.Load().policy)}
@@ -175,6 +175,7 @@ func (c *candidate) start(d *daemon, by caller, p *policy.Policy, warnings polic
 		c.before[class.Name()] = readClass(class)
 	}
 	d.server.Shadow(p, c.trial)
+	return c.shadow
 }
 
 // serveStopShadow ends the policy in the shadow and returns its last reading.
@@ -186,10 +187,22 @@ func (d *daemon) serveStopShadow(by caller, _ *http.Request) (any, error) {
 		return nil, &Error{Code: CodeState, Message: "no policy runs in the shadow"}
 	}
 	last := c.read()
-	d.Log.Info("shadow policy stopped", "by", by.String(), "file", c.shadow.File, "hash", c.shadow.Hash, "ran", time.Since(c.shadow.Since).Round(time.Second))
 	d.server.Shadow(nil, nil)
+	d.keeper.note(by, Record{What: "shadow stopped", Changes: c.shadow.changes("-")})
 	c.shadow, c.trial, c.before = Shadow{}, nil, nil
 	return last, nil
+}
+
+// changes returns that the policy begins ("+") or ends ("-") to run; nothing if there is none.
+func (s Shadow) changes(op string) []policy.Change {
+	if s.File == "" {
+		return nil
+	}
+	c := policy.Change{Op: op, What: "shadow", Name: s.File}
+	if c.New = s.Hash; op == "-" {
+		c.Old, c.New = s.Hash, ""
+	}
+	return []policy.Change{c}
 }
 
 // String returns the file and hash of the policy.

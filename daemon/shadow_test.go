@@ -57,11 +57,8 @@ func TestShadow(t *testing.T) {
 	if after, err := p.Client.Shadow(ctx); err != nil || after.File != "" || len(after.Classes) != 0 {
 		t.Errorf("after the stop there is %+v, %v", after, err)
 	}
-	for _, line := range []string{"shadow policy started", "shadow policy stopped"} {
-		if !strings.Contains(p.log.String(), line) {
-			t.Errorf("the log does not say %q", line)
-		}
-	}
+	p.wantRecord("shadow started", "+ shadow next.toml: "+started.Hash)
+	p.wantRecord("shadow stopped", "- shadow next.toml: "+started.Hash)
 }
 
 // What a class did before the policy in the shadow began counts neither for it nor in the shadow.

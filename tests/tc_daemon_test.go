@@ -99,6 +99,15 @@ func TestKernelIsKeptByTheDaemon(t *testing.T) {
 	p.write(strings.Replace(keptPolicy("3mbit"), "apply = true", "apply = false", 1))
 	p.must("reload")
 	near.checkClear()
+	// Then commands change the kernel, and the daemon's history has that.
+	for what, change := range map[string]string{"apply": "+ tc wire: policy " + p.status().PolicyHash + ", ", "clear": "- tc wire: "} {
+		near.mustTC(p.config, "apply")
+		near.mustTC(p.config, "clear")
+		if out := p.must("history"); !strings.Contains(out, "tc "+what+" by uid=0 pid=") || !strings.Contains(out, "\n   "+change) {
+			t.Errorf("after tc %s the history is\n%s", what, out)
+		}
+	}
+	near.checkClear()
 	p.write(keptPolicy("3mbit"))
 	p.must("reload")
 	near.checkInForce(p.config)

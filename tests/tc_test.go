@@ -189,7 +189,10 @@ func TestKernelPlanIsWhatIsApplied(t *testing.T) {
 				t.Fatal("the plan for a new device has no changes")
 			}
 			byHand.output("set -e\n" + strings.Join(p.Commands, "\n"))
-			near.mustTC(config, "apply")
+			applied := near.tc(config, "apply")
+			if made := "\"tc apply\" by=\"uid=0 pid="; applied.code != 0 || !strings.Contains(applied.stderr, made) || !strings.Contains(applied.stderr, "op=+ what=tc name=wire before=\"\" after=\"policy ") {
+				t.Fatalf("without a daemon, apply does not log what it has changed: %+v", applied)
+			}
 			near.checkInForce(config)
 			byHand.checkInForce(config)
 			for _, device := range []string{"wire", mirrorOf(p)} {

@@ -153,6 +153,9 @@ func TestTransparent(t *testing.T) {
 		r.serve(t, at)
 	}
 	r.nft(t, "apply")
+	if out := r.must("history"); !strings.Contains(out, "nft apply by uid=0 pid=") || !strings.Contains(out, "+ nft inet shaper: the rules of policy "+r.status().PolicyHash) {
+		t.Errorf("the history is\n%s", out)
+	}
 	applied := r.state()
 	for i, at := range servers {
 		const bytes = 500_000
@@ -182,6 +185,9 @@ func (r *router) clearsWhatItHasApplied(t *testing.T, before, applied string) {
 		t.Errorf("a second apply changes\n%s\nto\n%s", applied, again)
 	}
 	r.nft(t, "clear")
+	if out := r.must("history"); !strings.Contains(out, "nft clear by uid=0 pid=") || !strings.Contains(out, "- nft inet shaper: the table and its routing\n") {
+		t.Errorf("the history is\n%s", out)
+	}
 	if after := r.state(); after != before {
 		t.Errorf("before there was\n%s\nand now there is\n%s", before, after)
 	}

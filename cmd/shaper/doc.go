@@ -31,6 +31,7 @@
 //	unified     what differs between two texts, as diff -u prints it
 //	tc          shaper tc plan, apply, show and clear
 //	nft         shaper nft plan, apply and clear
+//	note        records what tc and nft have changed
 //	completion  shaper completion, and what a shell asks for
 //	man         shaper man
 //	version     shaper version
@@ -39,6 +40,7 @@
 //	config      finds the policy file and the daemon
 //	columns     columns of a table, and --sort
 //	table       prints tables and text as wide as the terminal
+//	log         logs, for the journal and for people
 //	terminal    how wide and high a terminal is
 //	tree        classes in the order of a tree
 //	format      how figures, times and JSON are printed

@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"shaper/nft"
+	"shaper/policy"
 	"shaper/tc"
 )
 
@@ -25,8 +26,8 @@ func nftCommand() *cli.Command {
 	}
 }
 
-// withPlan returns an action that calls f with the plan of the policy.
-func withPlan(f func(*cli.Context, *nft.Plan) error) cli.ActionFunc {
+// withPlan returns an action that calls f with the hash of the policy and its plan.
+func withPlan(f func(c *cli.Context, hash string, plan *nft.Plan) error) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		if err := arguments(c, 0, 0); err != nil {
 			return err
@@ -40,11 +41,11 @@ func withPlan(f func(*cli.Context, *nft.Plan) error) cli.ActionFunc {
 		if err != nil {
 			return err
 		}
-		return f(c, plan)
+		return f(c, p.Hash, plan)
 	}
 }
 
-func nftPlan(c *cli.Context, plan *nft.Plan) error {
+func nftPlan(c *cli.Context, _ string, plan *nft.Plan) error {
 	if c.Bool("json") {
 		return printJSON(c, struct {
 			Table  string   `json:"table"`
@@ -64,13 +65,14 @@ func mayChangeRules() error {
 	return err
 }
 
-func nftApply(c *cli.Context, plan *nft.Plan) error {
+func nftApply(c *cli.Context, hash string, plan *nft.Plan) error {
 	if err := mayChangeRules(); err != nil {
 		return err
 	}
 	if err := plan.Apply(); err != nil {
 		return err
 	}
+	note(c, "nft apply", policy.Change{Op: "+", What: "nft", Name: "inet shaper", New: "the rules of policy " + hash})
 	fmt.Fprintln(c.App.Writer, "table inet shaper and its routing are in force")
 	return nil
 }
@@ -89,6 +91,7 @@ func nftClear(c *cli.Context) error {
 	said := "there was nothing to remove"
 	if found {
 		said = "table inet shaper and its routing are removed"
+		note(c, "nft clear", policy.Change{Op: "-", What: "nft", Name: "inet shaper", Old: "the table and its routing"})
 	}
 	fmt.Fprintln(c.App.Writer, said)
 	return nil

@@ -152,7 +152,7 @@ type tcDone struct {
 }
 
 func tcApply(c *cli.Context, k *tc.Kernel, p *policy.Policy, sections []policy.TC) error {
-	return forEachSection(c, sections, "changed", func(section policy.TC) (int, error) {
+	return forEachSection(c, sections, policy.Change{Op: "+", New: "policy " + p.Hash + ", "}, "changed", func(section policy.TC) (int, error) {
 		d, plan, err := planFor(k, p, section)
 		if err != nil {
 			return 0, err
@@ -162,7 +162,7 @@ func tcApply(c *cli.Context, k *tc.Kernel, p *policy.Policy, sections []policy.T
 }
 
 func tcClear(c *cli.Context, k *tc.Kernel, p *policy.Policy, sections []policy.TC) error {
-	return forEachSection(c, sections, "cleared", func(section policy.TC) (int, error) {
+	return forEachSection(c, sections, policy.Change{Op: "-"}, "cleared", func(section policy.TC) (int, error) {
 		d, err := k.Device(section.Device)
 		if errors.Is(err, tc.ErrNoDevice) {
 			return k.Sweep() // the device took its qdiscs with it, but not those of its mirror
@@ -178,17 +178,22 @@ func tcClear(c *cli.Context, k *tc.Kernel, p *policy.Policy, sections []policy.T
 	})
 }
 
-// forEachSection calls do for each section, also after an error, and prints what was done.
-func forEachSection(c *cli.Context, sections []policy.TC, done string, do func(policy.TC) (int, error)) error {
-	all, errs := []tcDone{}, []error{}
+// forEachSection calls do for each section, also after an error, and prints what was done. It records what
+// has changed; change says more about that.
+func forEachSection(c *cli.Context, sections []policy.TC, change policy.Change, done string, do func(policy.TC) (int, error)) error {
+	all, errs, noted := []tcDone{}, []error{}, []policy.Change{}
 	for _, section := range sections {
 		changes, err := do(section)
+		if changes > 0 && (err == nil || change.Op == "-") { // apply undoes what it cannot finish
+			noted = append(noted, noteOf(change, section.Device, changes))
+		}
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		all = append(all, tcDone{section.Device, changes})
 	}
+	note(c, "tc "+c.Command.Name, noted...)
 	if c.Bool("json") {
 		errs = append(errs, printJSON(c, all))
 	} else {
@@ -197,6 +202,17 @@ func forEachSection(c *cli.Context, sections []policy.TC, done string, do func(p
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// noteOf returns how many objects of a device were added, or removed.
+func noteOf(c policy.Change, device string, objects int) policy.Change {
+	c.What, c.Name = "tc", device
+	if c.Op == "-" {
+		c.Old = fmt.Sprintf("%d of the kernel's objects", objects)
+	} else {
+		c.New += fmt.Sprintf("%d of the kernel's objects changed", objects)
+	}
+	return c
 }
 
 func tcShow(c *cli.Context, k *tc.Kernel, p *policy.Policy, sections []policy.TC) error {
