@@ -59,6 +59,14 @@ func (g *GCRA) Take(_, now time.Time, n int64) {
 	g.fold()
 }
 
+// Tokens implements Bucket.
+func (g *GCRA) Tokens(now time.Time) float64 {
+	then := *g
+	then.arrive(now)
+	whole, part, of := then.missing()
+	return float64(g.burst-whole) - float64(part)/float64(of)
+}
+
 // SetRate implements Limiter. The bucket keeps its tokens, except those above a
 // smaller burst. A larger burst fills at the new rate. The result is exact: only
 // the time that a part of a unit takes is rounded up to a nanosecond, once.

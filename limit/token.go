@@ -67,6 +67,9 @@ func (t *Token) Take(_, now time.Time, n int64) {
 	t.bucket.SetBurstAt(now, burst)
 }
 
+// Tokens implements Bucket.
+func (t *Token) Tokens(now time.Time) float64 { return t.bucket.TokensAt(now) }
+
 // SetRate implements Limiter. A larger burst fills at the new rate. Tokens above a
 // smaller burst are lost.
 func (t *Token) SetRate(now time.Time, r unit.Rate, burst int64) {

@@ -48,6 +48,7 @@ type Class struct {
 	Shared *Shared `json:"shared,omitempty"` // nil: there is no fleet, or the class is not shared
 
 	curve *curve
+	level *level
 	kind  unit.Kind
 }
 
@@ -69,7 +70,13 @@ func (r *Report) Class(name string) (Class, bool) {
 
 // Course returns what the class did over time, in at most 1024 steps. It is empty if the class was
 // offered nothing, or if the run had no Curves.
-func (c *Class) Course() Course { return c.curve.course() }
+func (c *Class) Course() Course {
+	course := c.curve.course()
+	if c.level != nil {
+		course.LevelStep, course.Level = stats.Seconds(c.level.step), c.level.tokens
+	}
+	return course
+}
 
 func newReport(p *policy.Policy, period time.Duration) *Report {
 	return &Report{Policy: p.Path, Hash: p.Hash, Period: stats.Seconds(period), Classes: []Class{}, Notes: []string{}}
@@ -115,7 +122,7 @@ func (c *class) report(period time.Duration) Class {
 		Dropped: c.dropped.read(), Refused: c.refused.read(),
 		WaitP50: quantile(0.50), WaitP99: quantile(0.99), WaitMax: stats.Seconds(c.longest),
 		Reached: stats.RateReading{Text: limit.Like(reached), PerSecond: reached, Unit: c.kind.String()},
-		curve:   c.curve, kind: c.kind,
+		curve:   c.curve, level: c.level, kind: c.kind,
 	}
 	if !limit.IsZero() {
 		r.Utilisation = reached / limit.PerSecond()

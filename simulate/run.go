@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"net/netip"
+	"time"
 
 	"shaper/policy"
 	"shaper/shaper"
@@ -81,6 +82,22 @@ func (r *run) makeClasses(scheduled []policy.Class) {
 	}
 	for _, c := range r.classes {
 		c.parent = r.byName[c.conf.Parent]
+		if _, ok := c.Tokens(r.start); ok && r.Curves && r.stores == nil {
+			c.level = newLevel()
+		}
+	}
+}
+
+// watch notes the levels of all buckets until a time, before anything happens then.
+func (r *run) watch(until time.Time) {
+	for _, c := range r.classes {
+		if c.level == nil {
+			continue
+		}
+		c.level.pass(until.Sub(r.start), func(after time.Duration) float64 {
+			tokens, _ := c.Tokens(r.start.Add(after))
+			return tokens
+		})
 	}
 }
 

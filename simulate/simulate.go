@@ -35,6 +35,7 @@
 //	report      what a run has come to
 //	tally       what is counted of a class
 //	curve       the course of a class, for a plot
+//	level       the course of its bucket of tokens
 package simulate
 
 import (

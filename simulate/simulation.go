@@ -78,6 +78,7 @@ func (s *simulation) play() error {
 			s.reschedule()
 			continue
 		}
+		s.watch(e.at)
 		s.now = e.at
 		if err := e.do(); err != nil {
 			return err
@@ -86,7 +87,17 @@ func (s *simulation) play() error {
 			return nil
 		}
 	}
+	if s.For > 0 {
+		s.watch(s.end)
+	}
 	return nil
+}
+
+// watch notes the levels of all buckets until a time.
+func (s *simulation) watch(until time.Time) {
+	for _, r := range s.runs {
+		r.watch(until)
+	}
 }
 
 // patience is how long a simulated fleet goes on after the last arrival, if something waits: a day may
@@ -112,6 +123,7 @@ func (s *simulation) isOver() bool {
 
 // reschedule puts in force what schedules change now.
 func (s *simulation) reschedule() {
+	s.watch(s.changes)
 	s.now = s.changes
 	scheduled, changes := s.policy.Scheduled(s.now)
 	s.changes = changes

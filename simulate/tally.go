@@ -45,6 +45,7 @@ type tally struct {
 	waits                      stats.Histogram
 	longest                    time.Duration
 	curve                      *curve // nil: not wanted, or nothing has happened
+	level                      *level // nil: not wanted, or the class has no bucket of tokens
 
 	// In a fleet.
 	sum   *tally        // of all members; nil: this is it

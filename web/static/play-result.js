@@ -3,29 +3,71 @@ import { bytes, count, perSecond, seconds, short } from "./format.js";
 import { css, draw } from "./curve.js";
 import { table } from "./table.js";
 
+const line = (colour, more) => ({ stroke: css(colour), width: 1.5, points: { show: false }, ...more });
+const inUnit = (c) => (v) => (c.limit.unit === "bytes" ? bytes(v) : `${count(v)} ${c.limit.unit}`);
+
+// timeline makes a plot over the seconds of a simulation. Its update takes data, and how to print a value.
+function timeline(figure, canvas, height, series, y) {
+  let print = short;
+  const plot = draw(figure, canvas, height, { space: 50, size: 30, values: (_, ticks) => ticks.map((t) => seconds(+t.toFixed(9))) }, { values: (_, ticks) => ticks.map((v) => print(v)) },
+    { scales: { x: { time: false }, y }, series: [{}, ...series] });
+  return {
+    redraw: () => plot.redraw(),
+    update(data, printed) {
+      print = printed;
+      plot.setData(data);
+    },
+  };
+}
+
+// bucket draws the tokens of a class over time.
+function bucket(name, figure) {
+  const canvas = el("div", { role: "img" });
+  const element = el("div", {}, el("small", { textContent: "tokens in its bucket" }), canvas);
+  const plot = timeline(figure, canvas, 110, [line("--line", { fill: css("--rule") })], { range: (_, low, high) => [Math.min(0, low ?? 0), (high || 1) * 1.05] });
+  return {
+    element,
+    redraw: plot.redraw,
+    update(c, { level, level_step_seconds: step }, period) {
+      const still = level.at(-1);
+      plot.update([[...level.map((_, i) => i * step), period], [...level, still]], c.limit.unit === "bytes" ? bytes : short);
+      const floor = (v) => inUnit(c)(Math.floor(v));
+      canvas.setAttribute("aria-label", `${name}: tokens in its bucket: first ${floor(level[0])}, fewest ${floor(Math.min(...level))}, last ${floor(still)}`);
+    },
+  };
+}
+
 // stairs draws a chart of a class: what was offered and what left since the beginning, and what waits.
-// A horizontal distance between the first two is a wait.
+// A horizontal distance between the first two is a wait. Beneath it stands its bucket, if it has one.
 function stairs(name) {
   const said = el("span");
   const canvas = el("div", { role: "img" });
   const element = el("figure", {}, el("figcaption", {}, el("strong", { textContent: name }), said), canvas);
-  let print = short;
-  const stepped = uPlot.paths.stepped({ align: 1 });
-  const line = (colour, dash) => ({ stroke: css(colour), width: 1.5, dash, paths: stepped, points: { show: false } });
-  const plot = draw(element, canvas, 220, { space: 50, size: 30, values: (_, ticks) => ticks.map((t) => seconds(+t.toFixed(9))) }, { values: (_, ticks) => ticks.map((v) => print(v)) }, {
-    scales: { x: { time: false }, y: { range: (_, low, high) => [0, (high || 1) * 1.05] } },
-    series: [{}, line("--warm"), line("--line"), line("--dim", [2, 3])],
-  });
+  const stepped = (colour, dash) => line(colour, { dash, paths: uPlot.paths.stepped({ align: 1 }) });
+  const plot = timeline(element, canvas, 220, [stepped("--warm"), stepped("--line"), stepped("--dim", [2, 3])], { range: (_, low, high) => [0, (high || 1) * 1.05] });
+  let level;
+
+  function showLevel(c, course, period) {
+    if (!course.level) {
+      level?.element.remove();
+      level = undefined;
+      return;
+    }
+    if (!level) element.append((level = bucket(name, element)).element);
+    level.update(c, course, period);
+  }
 
   return {
     element,
-    redraw: () => plot.redraw(),
+    redraw() {
+      plot.redraw();
+      level?.redraw();
+    },
     update(c, course, period) {
-      print = c.limit.unit === "bytes" ? bytes : short;
-      const inUnit = (v) => (c.limit.unit === "bytes" ? bytes(v) : `${count(v)} ${c.limit.unit}`);
-      plot.setData(points(c, course, period));
+      plot.update(points(c, course, period), c.limit.unit === "bytes" ? bytes : short);
+      showLevel(c, course, period);
       const text = `${c.algorithm}, ${c.limit.text}; reached ${perSecond(c.rate_reached.per_second, c.limit.unit)}; `
-        + `at most ${inUnit(course.busiest)} in ${seconds(course.window_seconds)}; longest wait ${seconds(c.wait_max_seconds)}`;
+        + `at most ${inUnit(c)(course.busiest)} in ${seconds(course.window_seconds)}; longest wait ${seconds(c.wait_max_seconds)}`;
       say(said, text);
       canvas.setAttribute("aria-label", `${name}: ${text}`);
     },
