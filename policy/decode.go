@@ -67,11 +67,12 @@ func keyNames[T any](fields []field[T]) (supported, others []string) {
 func decode[T any](r *report, key string, table *node, into *T, fields []field[T], whole bool) {
 	r.at[key] = table.at
 	supported, _ := keyNames(fields)
-	meant := map[string]bool{} // keys that are probably misspelt, not missing
 	for _, e := range table.keys {
 		f, err := find(fields, e.name)
 		if err != nil {
-			meant[nearest(e.name, supported)] = true
+			if near := nearest(e.name, supported); near != "" && table.get(near) == nil {
+				r.bad[plainKey(join(key, near))] = true // it is probably misspelt, neither missing nor left out
+			}
 			c := complaintOf(err)
 			r.wrongAt(e.at, join(key, e.name), c.problem, c.allowed)
 			continue
@@ -79,7 +80,7 @@ func decode[T any](r *report, key string, table *node, into *T, fields []field[T
 		f.decode(r, join(key, e.name), e.value, into, whole)
 	}
 	for _, f := range fields {
-		if f.required && table.get(f.name) == nil && !meant[f.name] && whole {
+		if f.required && table.get(f.name) == nil && r.sound(join(key, f.name)) && whole {
 			r.wrong(join(key, f.name), "it is missing", f.form)
 		}
 	}

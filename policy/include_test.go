@@ -49,6 +49,16 @@ func TestMistakesInPieces(t *testing.T) {
 	}
 }
 
+// A key that is misspelt is one mistake: what would follow from its default is none.
+func TestMisspeltKeyIsOneMistake(t *testing.T) {
+	for _, misspelt := range []string{"protcol", "protocl"} {
+		_, _, err := Parse("p.toml", []byte("[class.a]\nrate = \"1 messages/s\"\n[listener.a]\nlisten = \"127.0.0.1:0\"\nupstream = \"discard:\"\nclass = \"a\"\n"+misspelt+" = \"lines\"\n"))
+		if want := "p.toml:7:1: listener.a." + misspelt + ": unknown key; did you mean \"protocol\"?"; err == nil || err.Error() != want {
+			t.Errorf("the error is %v, want %s", err, want)
+		}
+	}
+}
+
 // A policy in pieces is what its files say together, in the order of their names.
 func TestPieces(t *testing.T) {
 	files := map[string]string{
