@@ -15,6 +15,7 @@
 # make bench-go  Go benchmarks, for benchstat
 # make growth  measures what things cost as they become more, and writes docs/growth.md
 # make demo-fleet   three shapers share one account of 20 messages/s; draws all departures to PICTURE
+# make pictures     draws the pictures of the pages in docs/, with an hour of traffic
 # make demo-kannel  Kannel and a provider of 20 messages/s, with shaper between them and without
 
 GO         ?= go
@@ -61,7 +62,7 @@ build = play=$$(mktemp -d) && trap 'rm -rf "$$play"' EXIT && $(call program,$$pl
 	echo '{"Replace": {$(call overlaid,play.wasm.gz), $(call overlaid,wasm_exec.js)}}' >"$$play/overlay.json" && \
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -overlay "$$play/overlay.json" $(1)
 
-.PHONY: build playground install uninstall deb rpm dist image test-packages run test soak kernel uml demo-kannel demo-fleet bench bench-go growth lint fuzz deps
+.PHONY: build playground install uninstall deb rpm dist image test-packages run test soak kernel uml demo-kannel demo-fleet pictures bench bench-go growth lint fuzz deps
 
 run:
 	$(GO) run ./cmd/shaper run
@@ -151,6 +152,12 @@ PICTURE ?= $(or $(TMPDIR),/tmp)/shaper-fleet.svg
 demo-fleet: DEBIAN = redis-server:redis-server
 demo-fleet: deps
 	SHAPER_TEST_PICTURE=$(abspath $(PICTURE)) $(GO) test -count=1 -v -run '^TestFleetSharesOneAccount$$/^all_greedy$$' ./tests
+
+# The pictures of the pages in docs/, with traffic of TRAFFIC.
+TRAFFIC ?= 1h
+pictures: DEBIAN = chromium:chromium
+pictures: deps
+	SHAPER_TEST_PICTURES='$(CURDIR)/docs' SHAPER_TEST_PICTURES_AFTER=$(TRAFFIC) $(GO) test -count=1 -timeout 2h -v -run '^TestPictures$$' ./tests
 
 # The program prints its own manual and completions. They come from a build for this machine, so
 # that `make install` can cross-compile. PROGRAM installs a program that is built already.

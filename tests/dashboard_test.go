@@ -46,7 +46,6 @@ func TestDashboard(t *testing.T) {
 	b.open("http://" + p.status().HTTP + "/")
 
 	b.await("the class that waits says what for", `document.querySelector("main tbody")?.innerText.includes("waits for 1 messages/h")`)
-	t.Logf("first paint after %.0f ms", b.eval(`performance.getEntriesByName("first-contentful-paint")[0]?.startTime ?? -1`))
 	b.eval(`document.querySelector('a[href="#class/bulk"]').click()`)
 	b.await("one click later it says why", `document.querySelector(".why")?.textContent.includes("waiting items: 49; the next leaves at")`)
 	want := strings.TrimSpace(strings.SplitN(p.must("why", "bulk"), "\n", 3)[1])
@@ -65,6 +64,12 @@ func TestDashboard(t *testing.T) {
 	t.Run("keyboard", func(t *testing.T) { seesKeyboard(t, b) })
 	t.Run("telephone", func(t *testing.T) { seesTelephone(t, b) })
 	t.Run("axe", func(t *testing.T) { seesAxe(t, b) })
+	t.Run("paint", func(t *testing.T) {
+		page := "http://" + p.status().HTTP + "/"
+		seesPaint(t, b, map[string]string{"the dashboard": page, "a class": page + "#class/bulk", "the playground": page + "play"})
+		b.open(page)
+		b.await("the page is live again", `document.querySelector("#connection")?.textContent === "live"`)
+	})
 	if all := b.complaints(); len(all) > 0 {
 		t.Errorf("the page complains: %s", strings.Join(all, "\n"))
 	}
@@ -107,18 +112,28 @@ const axeSum = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c
 
 // seesAxe lets axe-core look for what hinders people who cannot see or use a mouse.
 func seesAxe(t *testing.T, b *browser) {
+	look := inAllLooks(t, b)
+	for _, view := range []string{"classes", "class/bulk", "sessions", "upstreams", "fleet", "system", "changes"} {
+		b.eval(fmt.Sprintf(`location.hash = %q`, view))
+		b.await(view+" is live", `document.querySelector("main tbody tr, main dl div, main p:not([hidden])") !== null`)
+		look(view)
+	}
+}
+
+// inAllLooks returns a function that lets axe-core look at the page that is open: in the light and in the
+// dark, on a telephone and on a wide screen.
+func inAllLooks(t *testing.T, b *browser) (look func(page string)) {
 	axe := axe(t)
-	for scheme, views := range map[string][]string{
-		"light": {"classes", "class/bulk", "sessions", "system", "changes"}, // the others are tables too
-		"dark":  {"class/bulk", "changes"},
-	} {
-		b.prefer(scheme)
-		for _, view := range views {
-			b.eval(fmt.Sprintf(`location.hash = %q`, view))
-			b.await(view+" is live", `document.querySelector("main tbody tr, main dl div, main p:not([hidden])") !== null`)
-			b.eval(axe)
-			if found := b.eval(`axe.run().then((r) => r.violations.map((v) => v.id + ": " + v.nodes.map((n) => n.html).join(" ")).join("\n"))`); found != "" {
-				t.Errorf("%s, %s: %v", view, scheme, found)
+	return func(page string) {
+		t.Helper()
+		b.eval(axe)
+		for _, width := range []int{360, 1100} {
+			b.size(width, 800)
+			for _, scheme := range []string{"light", "dark"} {
+				b.prefer(scheme)
+				if found := b.eval(`axe.run().then((r) => r.violations.map((v) => v.id + ": " + v.nodes.map((n) => n.html).join(" ")).join("\n"))`); found != "" {
+					t.Errorf("%s, %s, %d pixels: %v", page, scheme, width, found)
+				}
 			}
 		}
 	}
