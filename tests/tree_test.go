@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -250,7 +249,6 @@ func (l *treeLoad) listen(leaf, protocol, upstream string) {
 // offer keeps each leaf busy. Streams write as much as they can, more datagrams come than their
 // leaf can send, and some connections always wait.
 func (l *treeLoad) offer() {
-	var moved atomic.Int64
 	for leaf := range sharesBefore.bytes {
 		addr := l.addr(leaf)
 		if strings.HasSuffix(leaf, "-udp") {
@@ -260,7 +258,7 @@ func (l *treeLoad) offer() {
 			continue
 		}
 		for i := range 3 {
-			l.wg.Go(func() { l.streams.add(longStream(addr, i, l.stop, &moved)) })
+			l.wg.Go(func() { l.streams.add(longStream(addr, i, l.stop)) })
 		}
 	}
 	for leaf := range sharesBefore.connections {
