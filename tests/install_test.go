@@ -23,9 +23,17 @@ func makeIn(t *testing.T, args ...string) {
 func makeAt(t *testing.T, dir string, args ...string) {
 	t.Helper()
 	cmd := exec.Command(tool(t, "make", "make"), append([]string{"-C", dir}, args...)...)
+	cmd.Env = slices.DeleteFunc(os.Environ(), setsInstall)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("make %v: %v\n%s", args, err, out)
 	}
+}
+
+// setsInstall reports whether an environment variable changes what `make install` does, though the
+// test does not say so. MAKEFLAGS has the variables of a make that runs the tests.
+func setsInstall(variable string) bool {
+	name, _, _ := strings.Cut(variable, "=")
+	return slices.Contains([]string{"PREFIX", "DESTDIR", "MAKEFLAGS", "MAKEOVERRIDES"}, name)
 }
 
 // filesUnder returns the sorted paths of the files below a directory.
