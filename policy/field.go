@@ -12,10 +12,12 @@ import (
 type field[T any] struct {
 	name     string
 	required bool
-	takes    takes
-	form     string                 // says what is allowed if the value has the wrong type
-	set      func(*T, string) error // reads one value or one item of a list; nil if this version does not support the key
-	get      func(*T) string        // prints the value as the file would have it
+	// isQuantity says that the value is a rate, a size or a time, which has several spellings.
+	isQuantity bool
+	takes      takes
+	form       string                 // says what is allowed if the value has the wrong type
+	set        func(*T, string) error // reads one value or one item of a list; nil if this version does not support the key
+	get        func(*T) string        // prints the value as the file would have it
 	// family reads a value of one of the keys whose names begin as name does, before "NAME";
 	// rest is the rest of that name. It is nil if the field is a single key.
 	family func(rest string, into *T, value string) error
@@ -62,7 +64,9 @@ func group[T any, V comparable](name, form string, at func(*T) *V, whole V, fiel
 // allowed.
 func quantity[T any, V comparable](name string, at func(*T) *V, parse func(string) (V, error)) field[T] {
 	_, err := parse("")
-	return one(name, complaintOf(err).allowed, at, parse)
+	f := one(name, complaintOf(err).allowed, at, parse)
+	f.isQuantity = true
+	return f
 }
 
 // many returns a field with one value or a list of values.

@@ -95,15 +95,23 @@ func (c *Class) resolveQuiet(classes map[string]*Class) QuietGroups {
 	return c.Quieted
 }
 
-// Written returns the keys that the files of a policy contain, such as "class.acme.rate".
-func Written(files []File) map[string]bool {
-	r, root, whole := parseSections(files)
-	new(Policy).decode(r, root, whole)
-	keys := make(map[string]bool, len(r.at))
-	for key := range r.at {
-		keys[key] = true
+// Written returns the keys that the files of a policy contain, such as "class.acme.rate", and the
+// text of their values. That of a list or a table is "".
+func Written(files []File) map[string]string {
+	_, root, _ := parseSections(files)
+	written := map[string]string{}
+	for _, section := range root.keys {
+		section.value.noteWritten(written, section.name)
 	}
-	return keys
+	return written
+}
+
+// noteWritten adds a key, and those beneath it.
+func (n *node) noteWritten(written map[string]string, key string) {
+	written[key] = n.text
+	for _, e := range n.keys {
+		e.value.noteWritten(written, join(key, e.name))
+	}
 }
 
 // parseSections returns the sections of all files in one table, and whether all files are whole

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -13,13 +14,14 @@ import (
 // shows every key that means something in its section, and which values are defaults.
 func (p *Policy) WriteTree(w io.Writer) error { return p.writeTree(w, nil) }
 
-// WriteWritten is WriteTree for only the keys in written. Written returns those of a file.
-func (p *Policy) WriteWritten(w io.Writer, written map[string]bool) error {
+// WriteWritten is WriteTree for only the keys in written, which Written returns of the files. It
+// prints quantities as the files have them: 400kB/s, and not 3.2mbit.
+func (p *Policy) WriteWritten(w io.Writer, written map[string]string) error {
 	return p.writeTree(w, written)
 }
 
 // writeTree prints all keys, or only those in only if that is not nil.
-func (p *Policy) writeTree(w io.Writer, only map[string]bool) error {
+func (p *Policy) writeTree(w io.Writer, only map[string]string) error {
 	root := branch{title: fmt.Sprintf("%s  %s", p.Path, p.Hash)}
 	daemon := DefaultDaemon()
 	if lines := table("daemon", &p.Daemon, &daemon, daemonFields, only); len(lines) > 0 {
@@ -39,7 +41,7 @@ func (p *Policy) writeTree(w io.Writer, only map[string]bool) error {
 }
 
 // classBranches returns the branches of the classes below a parent; "" stands for none.
-func classBranches(parent string, byParent map[string][]*Class, only map[string]bool) (all []branch) {
+func classBranches(parent string, byParent map[string][]*Class, only map[string]string) (all []branch) {
 	for _, class := range byParent[parent] {
 		defaults := DefaultClass(class.Name)
 		all = append(all, branch{"class " + class.Name, table(join("class", class.Name), class, &defaults, fieldsOf(class), only), classBranches(class.Name, byParent, only)})
@@ -47,7 +49,7 @@ func classBranches(parent string, byParent map[string][]*Class, only map[string]
 	return all
 }
 
-func (p *Policy) fleetBranches(only map[string]bool) (all []branch) {
+func (p *Policy) fleetBranches(only map[string]string) (all []branch) {
 	for i := range p.Fleets {
 		defaults := DefaultFleet(p.Fleets[i].Name)
 		all = append(all, branch{"fleet " + p.Fleets[i].Name, table(join("fleet", p.Fleets[i].Name), &p.Fleets[i], &defaults, fleetFields, only), nil})
@@ -55,7 +57,7 @@ func (p *Policy) fleetBranches(only map[string]bool) (all []branch) {
 	return all
 }
 
-func (p *Policy) listenerBranches(only map[string]bool) (all []branch) {
+func (p *Policy) listenerBranches(only map[string]string) (all []branch) {
 	for i := range p.Listeners {
 		l := &p.Listeners[i]
 		defaults := DefaultListener(l.Name, l.Protocol)
@@ -87,9 +89,10 @@ func (p *Policy) lineOf(r *Rule) string {
 
 // table prints the fields of a section, one in each line, aligned. If only is not nil, it
 // prints only those whose key is in it.
-func table[T any](section string, t, defaults *T, fields []field[T], only map[string]bool) (lines []string) {
+func table[T any](section string, t, defaults *T, fields []field[T], only map[string]string) (lines []string) {
 	fields = slices.DeleteFunc(slices.Clone(fields), func(f field[T]) bool {
-		return f.get == nil || only != nil && !only[join(section, f.name)]
+		_, written := only[join(section, f.name)]
+		return f.get == nil || only != nil && !written
 	})
 	width, longest := 0, 0
 	for _, f := range fields {
@@ -99,7 +102,11 @@ func table[T any](section string, t, defaults *T, fields []field[T], only map[st
 		}
 	}
 	for _, f := range fields {
-		line := fmt.Sprintf("%-*s  %s", width, f.name, f.get(t))
+		text := f.get(t)
+		if f.isQuantity {
+			text = cmp.Or(only[join(section, f.name)], text)
+		}
+		line := fmt.Sprintf("%-*s  %s", width, f.name, text)
 		if f.get(t) == f.get(defaults) && !f.required && only == nil {
 			line = fmt.Sprintf("%-*s  %-*s  (default)", width, f.name, longest, f.get(t))
 		}
@@ -134,7 +141,7 @@ func (b branch) write(w *strings.Builder, first, rest string) {
 	}
 }
 
-func (p *Policy) tcBranches(only map[string]bool) (all []branch) {
+func (p *Policy) tcBranches(only map[string]string) (all []branch) {
 	for i := range p.TC {
 		defaults := DefaultTC(p.TC[i].Device)
 		all = append(all, branch{"tc " + p.TC[i].Device, table(join("tc", p.TC[i].Device), &p.TC[i], &defaults, tcFields, only), nil})

@@ -138,28 +138,39 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// WriteWritten prints only the keys in the file, also if they have their default.
+// WriteWritten prints only the keys in the files, also if they have their default, and quantities as
+// they are written there.
 func TestWriteWritten(t *testing.T) {
-	text := []byte("[class.a]\nrate = \"1mbit\"\nheadroom = \"0%\"\n[listener.web]\nlisten = \":80\"\nupstream = [\"a.example:80\", \"b.example:80\"]\nclass = \"a\"\n[[rule]]\nsource = \"10.0.0.1\"\nclass = \"a\"\n")
-	p, _, err := Parse("shaper.toml", text)
+	text := []byte("[daemon]\ndrain = \"120s\"\ninclude = \"more.toml\"\n[class.a]\nrate = \"400 kB/s\"\nheadroom = \"0%\"\nqueue = \"2048KiB\"\n[listener.web]\nlisten = \":80\"\nupstream = [\"a.example:80\", \"b.example:80\"]\nclass = \"a\"\n[[rule]]\nsource = \"10.0.0.1\"\nclass = \"a\"\n")
+	files := []File{{"shaper.toml", string(text)}, {"more.toml", "[class.b]\nparent = \"a\"\nrate = \"50kB/s\"\nceil = \"0.4mbit\"\n[[rule]]\nclass = \"b\"\n"}}
+	p, _, err := LoadFiles(files)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Hash = "0123456789ab"
 	var b strings.Builder
-	if err := p.WriteWritten(&b, Written([]File{{"shaper.toml", string(text)}})); err != nil {
+	if err := p.WriteWritten(&b, Written(files)); err != nil {
 		t.Fatal(err)
 	}
 	want := `shaper.toml  0123456789ab
+├─ daemon
+│     drain    120s
+│     include  more.toml
 ├─ class a
-│     rate      1mbit
-│     headroom  0%
+│  │  rate      400 kB/s
+│  │  headroom  0%
+│  │  queue     2048KiB
+│  └─ class b
+│        parent  a
+│        rate    50kB/s
+│        ceil    0.4mbit
 ├─ listener web
 │     listen    :80
 │     upstream  a.example:80, b.example:80
 │     class     a
 └─ rules, the first match wins
-      1  line 8  source 10.0.0.1/32, class a
+      1  shaper.toml:12  source 10.0.0.1/32, class a
+      2  more.toml:5     class b
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("it differs (-want +got):\n%s", diff)

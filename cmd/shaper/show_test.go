@@ -38,7 +38,7 @@ func withStdin(text string, args ...string) (code int, stdout, stderr string) {
 func TestCheckPrints(t *testing.T) {
 	t.Chdir(t.TempDir())
 	write(t, "shaper.toml", base)
-	written := want(t, 0, []string{"class slow\n│     rate  64KiB/s\n├─ class guest", "drain    1min\n"}, "check")
+	written := want(t, 0, []string{"class slow\n│     rate  64KiB/s\n├─ class guest", "drain    1m\n"}, "check")
 	if strings.Contains(written, "algorithm") || strings.Contains(written, "(default)") {
 		t.Errorf("check prints keys that the file does not have:\n%s", written)
 	}
