@@ -502,6 +502,8 @@ class = "a"
 	for name, tt := range map[string]struct{ text, want string }{
 		"rate 0":       {strings.Replace(head, "1mbit", "0mbit", 1), `3:8: class.a.rate: "0bit" lets nothing pass; a rate above 0, unless this is to block`},
 		"unused class": {head + "[class.b]\nrate = \"1mbit\"\n", "13:2: class.b: it is never used; name it in a listener or a rule"},
+		"unused classes": {head + "[class.b]\nrate = \"1mbit\"\n[class.c]\nrate = \"1mbit\"\nparent = \"b\"\n",
+			"13:2: class.b: it is never used, like c; name them in a listener or a rule"},
 		"sessions of a return class": {head + "return_class = \"b\"\n[class.b]\nrate = \"1mbit\"\nmax_connections = 5\n",
 			"16:19: class.b.max_connections: it bounds nothing: sessions are in their class, not in their return_class; put it into a class that a listener or a rule names as class"},
 		"connections of one connection": {head + "[class.b]\nrate = \"1 connections/s\"\nper = \"connection\"\n[[rule]]\nlistener = \"x\"\nclass = \"b\"\n",

@@ -27,21 +27,37 @@ func (c warner) warnAll() {
 				c.warn(item(key+".also", i), fmt.Sprintf("%q lets nothing pass", l.Rate), "a rate above 0, unless this is to block")
 			}
 		}
-		if !used[class.Name] {
-			c.warn(key, "it is never used", "name it in a listener or a rule")
-		} else if class.MaxConnections > 0 && !upstream[class.Name] {
+		if used[class.Name] && class.MaxConnections > 0 && !upstream[class.Name] {
 			c.warn(key+".max_connections", "it bounds nothing: sessions are in their class, not in their return_class",
 				"put it into a class that a listener or a rule names as class")
 		}
 		c.warnKeys(key, &class)
 		c.warnAnswers(&class, carried[class.Name])
 	}
+	c.warnUnused(used)
 	pathChecker(c).warnAssured()
 	c.warnTLS()
 	c.warnFleets()
 	c.warnOpen()
 	kernelChecker(c).warnKernel()
 	warnRules(c.report, c.p, kernelChecker(c).inKernel())
+}
+
+// warnUnused warns of the classes that are not in used, at the first of them.
+func (c warner) warnUnused(used map[string]bool) {
+	var unused []string
+	for _, class := range c.p.Classes {
+		if !used[class.Name] {
+			unused = append(unused, class.Name)
+		}
+	}
+	switch len(unused) {
+	case 0:
+	case 1:
+		c.warn(join("class", unused[0]), "it is never used", "name it in a listener or a rule")
+	default:
+		c.warn(join("class", unused[0]), "it is never used, like "+few(unused[1:]), "name them in a listener or a rule")
+	}
 }
 
 // used returns the names of the classes that listeners, rules or devices use, and of the
