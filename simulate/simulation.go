@@ -138,7 +138,7 @@ func (s *simulation) report() *Report {
 	if s.For > 0 {
 		period = s.For
 	}
-	report := newReport(s.policy, period)
+	report := newReport(s.policy, s.start, period)
 	report.Notes = append(report.Notes, LeftOut(s.policy, s.stores != nil)...)
 	if slices.ContainsFunc(s.runs, func(r *run) bool { return r.unsaid }) {
 		report.Notes = append(report.Notes, "rules look at messages, and the workload does not say what is in some of them: for these, "+strings.Join(policy.FieldNames(), ", ")+" are empty")
@@ -150,7 +150,7 @@ func (s *simulation) report() *Report {
 	report.add(s.sums, len(s.runs))
 	report.StoreDelay = stats.Seconds(s.stores.delay)
 	for _, r := range s.runs {
-		own := newReport(s.policy, period)
+		own := newReport(s.policy, s.start, period)
 		own.add(r.classes, 1)
 		report.Members = append(report.Members, own)
 	}

@@ -44,12 +44,13 @@ type tally struct {
 	dropped, refused           lost
 	waits                      stats.Histogram
 	longest                    time.Duration
-	curve                      *curve // nil: not wanted, or nothing has happened
-	level                      *level // nil: not wanted, or the class has no bucket of tokens
+	curve                      *curve    // nil: not wanted, or nothing has happened
+	level                      *level    // nil: not wanted, or the class has no bucket of tokens
+	last                       time.Time // the last departure; zero: there was none
+	lastCost                   uint64    // of that, in the unit of kind
 
 	// In a fleet.
 	sum   *tally        // of all members; nil: this is it
-	last  time.Time     // the last departure; zero: there was none
 	gap   time.Duration // the shortest between two departures
 	calls uint64        // to the store
 }
@@ -75,7 +76,7 @@ func (t *tally) leave(r *run, cost *shaper.Cost, wait time.Duration, waited bool
 		if since := r.now.Sub(t.last); t.departed.Items == 1 || since < t.gap {
 			t.gap = since
 		}
-		t.last = r.now
+		t.last, t.lastCost = r.now, Amount{1, uint64(cost.Bytes)}.in(t.kind)
 		t.departed.add(cost.Bytes)
 		if waited {
 			t.waiting.remove(cost.Bytes)

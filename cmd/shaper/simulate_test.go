@@ -35,7 +35,7 @@ func write(t *testing.T, name, text string) {
 
 func TestSimulate(t *testing.T) {
 	tenAndTwenty(t)
-	want(t, 0, []string{"ten.toml  ", ", 2.5s\n", "a      10 packets/s       40    21  19 queue_full        0        0   1s   2s   2s  8.40 packets/s"},
+	want(t, 0, []string{"ten.toml  ", ", 2.5s\n", "a      10 packets/s       40    21  19 queue_full        0        0   1s   2s   2s  8.08 packets/s"},
 		"simulate", "-c", "ten.toml", "--trace", "burst.csv", "--departures", "left.csv", "--plot", "a.svg")
 	left, err := os.ReadFile("left.csv")
 	lines := strings.Split(string(left), "\n")
