@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -103,6 +104,16 @@ func summary[T any](t *T, defaults T, fields []field[T]) string {
 // String prints the rule in one line: "source 10.1.0.0/16, class otp".
 func (r Rule) String() string { return summary(&r, Rule{}, ruleFields) }
 
+// told is String without the values of fields of HTTP. They may be keys of clients, and changes stand
+// in logs and state files.
+func (r Rule) told() string {
+	r.Header = slices.Clone(r.Header)
+	for i := range r.Header {
+		r.Header[i].Patterns = []Pattern{"(not shown)"}
+	}
+	return r.String()
+}
+
 // maxCompared bounds the size of the table in longestCommon.
 const maxCompared = 4_000_000
 
@@ -114,14 +125,14 @@ func diffRules(old, new []Rule) (changes []Change) {
 	for _, pair := range LongestCommon(before, after) {
 		stayed[pair[0]], still[pair[1]] = true, true
 	}
-	for i, text := range before {
+	for i, r := range old {
 		if !stayed[i] {
-			changes = append(changes, Change{Op: "-", What: "rule", Name: strconv.Itoa(i + 1), Old: text})
+			changes = append(changes, Change{Op: "-", What: "rule", Name: strconv.Itoa(i + 1), Old: r.told()})
 		}
 	}
-	for i, text := range after {
+	for i, r := range new {
 		if !still[i] {
-			changes = append(changes, Change{Op: "+", What: "rule", Name: strconv.Itoa(i + 1), New: text})
+			changes = append(changes, Change{Op: "+", What: "rule", Name: strconv.Itoa(i + 1), New: r.told()})
 		}
 	}
 	return changes
