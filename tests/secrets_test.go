@@ -11,12 +11,12 @@ import (
 // output of commands, whether a session succeeds, fails, or sends bytes that are no messages.
 func TestSecretsAreNotTold(t *testing.T) {
 	t.Parallel()
-	const password, token = "pa55w0rd", "t0ken"
+	const password, token, changed = "pa55w0rd", "t0ken", "chang3d"
 	bind := string(pdu(9, "gateway\x00"+password+"\x00\x00\x34\x00\x00\x00"))
 	authorized := "GET /v1/x?key=" + token + " HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer " + token + "\r\n"
 	upstream := serve(t, func(c *net.TCPConn) { io.Copy(c, c) })
 	mute := serve(t, silence)
-	p := start(t, plain(), strings.NewReplacer("UPSTREAM", upstream, "MUTE", mute).Replace(`
+	policy := strings.NewReplacer("UPSTREAM", upstream, "MUTE", mute).Replace(`
 [class.c]
 rate = "2 messages/min"
 queue = "1 messages"
@@ -44,7 +44,11 @@ class = "s"
 [[rule]]
 path = "/v1/*"
 class = "s"
-`))
+[[rule]]
+"header:Authorization" = "Bearer t0ken"
+class = "c"
+`)
+	p := start(t, plain(), policy)
 	p.stop()
 	p.run("--log-level", "debug")
 	for _, say := range []struct{ listener, text string }{
@@ -61,14 +65,15 @@ class = "s"
 		return p.listener("smpp").Ended["unframed"] == 2 && p.listener("http").Ended["unframed"] == 3 && p.listener("lines").Ended["unframed"] == 1
 	})
 	metrics, _ := p.get("/metrics")
-	output := metrics
-	for _, command := range []string{"status", "sessions", "classes", "check"} {
+	p.write(strings.Replace(policy, "Bearer "+token, "Bearer "+changed, 1))
+	output := metrics + p.must("reload") + p.must("history") + p.must("history", "--json")
+	for _, command := range []string{"status", "sessions", "classes"} {
 		output += p.must(command) + p.must(command, "--json")
 	}
 	output += p.must("explain", "127.0.0.1")
 	p.stop()
 	output += p.log.String()
-	for _, secret := range []string{password, token} {
+	for _, secret := range []string{password, token, changed} {
 		if i := strings.Index(output, secret); i >= 0 {
 			t.Errorf("%q appears in: %s", secret, output[max(0, i-200):i+50])
 		}
