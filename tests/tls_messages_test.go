@@ -2,6 +2,7 @@ package tests
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"slices"
@@ -81,4 +82,50 @@ func TestTLSCarriesISO8583(t *testing.T) {
 	if sent := p.class("a").Sent["upstream"].Messages; sent != 2*pairs {
 		t.Errorf("shaper counts %d messages, want %d", sent, 2*pairs)
 	}
+}
+
+// Lines pass through TLS in both directions, in their order and at the rate that both share, though
+// each side has written all of its lines at once. The last line has no end of its own.
+func TestTLSCarriesLines(t *testing.T) {
+	t.Parallel()
+	const n, gap = 30, 20 * time.Millisecond
+	text := func(from string) (all string) {
+		for i := range n {
+			all += fmt.Sprintf("line %d from the %s%s\n", i, from, strings.Repeat(".", i*97))
+		}
+		return all + "the last one"
+	}
+	got := make(chan string, 1)
+	p := overTLS(t, "lines", "50 messages/s", serve(t, func(c *net.TCPConn) {
+		io.WriteString(c, text("upstream"))
+		c.CloseWrite()
+		all, _ := io.ReadAll(c)
+		got <- string(all)
+	}), `return_class = "a"`)
+	watch, began := trial.Begin(), time.Now()
+	c, err := dialFrom("", p.addr("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(began.Add(patience))
+	io.WriteString(c, text("client"))
+	c.CloseWrite()
+	waitFor(t, "lines of both directions wait", func() bool { return p.class("a").Backlog > n })
+	if all, err := io.ReadAll(c); string(all) != text("upstream") || err != nil {
+		t.Errorf("the client gets %d bytes of %d, %v", len(all), len(text("upstream")), err)
+	}
+	if all := <-got; all != text("client") {
+		t.Errorf("the upstream gets %d bytes of %d", len(all), len(text("client")))
+	}
+	took, least := time.Since(began), (2*(n+1)-1)*gap
+	for direction, sent := range p.class("a").Sent {
+		if sent.Messages != n+1 {
+			t.Errorf("%s, shaper counts %d messages, want %d", direction, sent.Messages, n+1)
+		}
+	}
+	if took < least {
+		t.Errorf("all lines pass within %v, want at least %v", took, least)
+	}
+	watch.Below(t, "all lines", took, least*5/4)
 }
