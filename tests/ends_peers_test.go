@@ -244,7 +244,7 @@ func (s *testbed) add(t *testing.T, r route) string {
 	t.Helper()
 	network, at := "tcp", "127.0.0.1:0"
 	if r.door == "unix" {
-		network, at = "unix", fmt.Sprintf("@shaper-test-%d-%s", os.Getpid(), r.name())
+		network, at = "unix", fmt.Sprintf("@shaper-%d-%s-%s", os.Getpid(), t.Name(), r.name())
 	}
 	l, err := net.Listen(network, at)
 	if err != nil {
