@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -45,6 +46,7 @@ type name struct {
 	asked    time.Time // when the last lookup began
 	err      error     // of the last lookup
 	failed   int       // lookups that have failed in a row
+	missed   time.Time // when the last of them ended
 	again    *time.Timer
 	running  *search // nil: none
 }
@@ -142,13 +144,18 @@ func (n *Names) Seen(upstream string) (known []Address, expires time.Time, err e
 }
 
 // Find returns the addresses of a name. If they are not known, it waits for a lookup, until ctx
-// ends. The caller must not change what it returns.
+// ends. After a lookup has failed, only one session waits for the next, which begins minRetry
+// later at the earliest: the others get the last error at once, so that they can go on to another
+// upstream. The caller must not change what it returns.
 func (n *Names) Find(ctx context.Context, upstream string) ([]Address, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	one := n.name(upstream)
 	if one.answer != nil {
 		return one.answer, nil
+	}
+	if one.failed > 0 && (one.running != nil || time.Since(one.missed) < minRetry) {
+		return nil, one.err
 	}
 	if n.ask(one); one.running == nil {
 		return nil, context.Canceled // Close has been called
@@ -169,6 +176,9 @@ func (n *Names) await(ctx context.Context, one *name, s *search) ([]Address, err
 	if s.waiting--; s.waiting == 0 && one.running == s && one.answer == nil {
 		s.cancel()
 		one.running = nil
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			one.fail(ctx.Err())
+		}
 		n.dropForeign(one)
 	}
 	switch {
@@ -227,8 +237,8 @@ func (n *Names) protected(ctx context.Context, lookup Lookup, upstream string) (
 // note keeps what a lookup has found, and plans the next one. If it has failed, the last
 // answer stays. mu is held.
 func (n *Names) note(one *name, answer Answer, err error) {
-	one.err = err
 	if err == nil {
+		one.err = nil
 		if one.failed > 0 && one.answer != nil {
 			n.log.Info("a name is looked up again", "upstream", one.upstream)
 		}
@@ -237,7 +247,7 @@ func (n *Names) note(one *name, answer Answer, err error) {
 		n.plan(one, ttl)
 		return
 	}
-	one.failed++
+	one.fail(err)
 	if one.answer == nil {
 		n.dropForeign(one)
 		return // whoever needs it asks
@@ -246,6 +256,12 @@ func (n *Names) note(one *name, answer Answer, err error) {
 		n.log.Warn("a name cannot be looked up; its last addresses stay in use", "upstream", one.upstream, "err", err)
 	}
 	n.plan(one, min(minRetry<<min(one.failed-1, 10), maxRetry))
+}
+
+// fail notes that a lookup has failed, or that nobody waits for it any longer.
+func (one *name) fail(err error) {
+	one.err, one.missed = err, time.Now()
+	one.failed++
 }
 
 // isForeign reports whether no policy has the name. mu is held.

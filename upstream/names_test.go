@@ -202,6 +202,7 @@ func TestHangingResolver(t *testing.T) {
 			t.Errorf("%s after %v", got, time.Since(began))
 		}
 		f.answers("192.0.2.1:1", time.Minute)
+		time.Sleep(minRetry)
 		if got := find(n, time.Second); got != "192.0.2.1:1" {
 			t.Errorf("then: %s", got)
 		}
@@ -210,6 +211,41 @@ func TestHangingResolver(t *testing.T) {
 		began = time.Now()
 		if got := find(n, time.Hour); got != context.DeadlineExceeded.Error() || time.Since(began) != patience {
 			t.Errorf("%s after %v", got, time.Since(began))
+		}
+	})
+}
+
+// While a name cannot be looked up, at most one session at a time waits for it, and nobody in the
+// second after a failure. So a listener with another upstream goes on.
+func TestFailuresHoldUpOne(t *testing.T) {
+	inNames(t, func(n *Names, f *fakeNames, _ *trial.Log) {
+		f.hang()
+		waits := func() time.Duration {
+			began := time.Now()
+			if got := find(n, 3*time.Second); got != context.DeadlineExceeded.Error() {
+				t.Error(got)
+			}
+			return time.Since(began)
+		}
+		for range 3 {
+			if got := waits(); got != 3*time.Second {
+				t.Errorf("the first waits %v", got)
+			}
+			if got := waits(); got != 0 {
+				t.Errorf("after a failure, a session waits %v", got)
+			}
+			time.Sleep(minRetry)
+			var wg sync.WaitGroup
+			wg.Go(func() { waits() })
+			synctest.Wait()
+			if got := waits(); got != 0 {
+				t.Errorf("beside one that waits, another waits %v", got)
+			}
+			wg.Wait()
+			time.Sleep(minRetry)
+		}
+		if got := f.questions(); got != 6 {
+			t.Errorf("%d questions, want one for each that waited", got)
 		}
 	})
 }
