@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -29,6 +30,8 @@ type fleets struct {
 	log     *slog.Logger
 	stores  map[string]store // of the policy in force, by name. Only changes touch it
 	name    string           // of the members of this process; see identify. Only changes touch it
+	stays   bool             // the name is that of the next process, too. Only changes touch it
+	joined  uint64           // numbers members whose names do not stay. Only changes touch it
 	leaving sync.WaitGroup   // members that say goodbye
 
 	mu     sync.Mutex        // held to write shares, and to read it outside changes
@@ -230,7 +233,7 @@ func (s *fleets) join(class string, of store, all []shaper.Limit) *share {
 		reach, err := fleet.NewStore(of.reach)
 		if err == nil {
 			var m *fleet.Member
-			m, err = fleet.Join(limits.Of(class, i, l, of.conf), fmt.Sprintf("%s-%d", s.name, i+1), limits.Fallback(of.conf.Fallback, i), reach, func(key string) { s.tell(class, key) })
+			m, err = fleet.Join(limits.Of(class, i, l, of.conf), s.nameOf(i, l), limits.Fallback(of.conf.Fallback, i), reach, func(key string) { s.tell(class, key) })
 			one.members = append(one.members, m)
 		}
 		if err != nil { // the policy was checked
@@ -273,9 +276,8 @@ func (s *fleets) logDeadlines(one *share, i int, was, is *fleet.Status) {
 	}
 }
 
-// identify names the members of this process as no other process does: the host, and the ID of the state file. A process
-// that was killed comes again under its name, and has its share at once. Without a state file the name has the process
-// instead: then the share of the one that was killed is held back until its hold ends.
+// identify names the members of this process as no other process does: the host, and the ID of the state file; the process
+// if there is none.
 func (s *fleets) identify(file *state.File) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -285,7 +287,22 @@ func (s *fleets) identify(file *state.File) {
 	if file != nil {
 		id = file.ID()
 	}
-	s.name = strings.Map(plain, host) + "-" + cmp.Or(id, strconv.Itoa(os.Getpid()))
+	s.name, s.stays = strings.Map(plain, host)+"-"+cmp.Or(id, strconv.Itoa(os.Getpid())), id != ""
+}
+
+// nameOf returns the name of the member of limit i of a class. With a state file, a process that was killed comes again
+// under its name, and has its share at once. The share of a window is another matter: nobody knows how much of it was used.
+// So there, and without a state file, a random number tells the member from all others, and the share of one that was
+// killed is held back until its hold ends.
+func (s *fleets) nameOf(i int, l shaper.Limit) string {
+	if s.stays && l.Window == 0 {
+		return fmt.Sprintf("%s-%d", s.name, i+1)
+	}
+	if s.joined == 0 {
+		s.joined = rand.Uint64() >> 16
+	}
+	s.joined++
+	return fmt.Sprintf("%s-%d", s.name, s.joined)
 }
 
 // plain returns a character that the name of a member may contain.

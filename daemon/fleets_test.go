@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"shaper/policy"
 	"shaper/shaper"
@@ -120,27 +121,35 @@ func TestNoFleetCostsNothing(t *testing.T) {
 	}
 }
 
-// TestFleetsNames holds that the members of a process are named by its state file, and without one by the process.
+// TestFleetsNames holds that a process has the names of the last one if it has its state file, except for windows. Without a
+// state file all are new.
 func TestFleetsNames(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
-	name := func() string {
-		file, err := state.Open(path, state.Options{})
-		if err != nil {
-			t.Fatal(err)
+	names := func(path string) (rate, window string) {
+		var file *state.File
+		if path != "" {
+			var err error
+			if file, err = state.Open(path, state.Options{}); err != nil {
+				t.Fatal(err)
+			}
+			defer file.Discard()
 		}
-		defer file.Discard()
 		s := &fleets{}
 		s.identify(file)
-		if !strings.HasSuffix(s.name, "-"+file.ID()) {
-			t.Errorf("the name is %s, and the file is %s", s.name, file.ID())
+		rate, window = s.nameOf(0, shaper.Limit{}), s.nameOf(1, shaper.Limit{Window: time.Minute})
+		for _, name := range []string{rate, window} {
+			if number, is := strings.CutPrefix(name, s.name+"-"); !is || strings.Trim(number, "0123456789") != "" {
+				t.Errorf("%s is not %s and a number", name, s.name)
+			}
 		}
-		return s.name
+		return rate, window
 	}
-	if first, second := name(), name(); first != second {
-		t.Errorf("the name was %s and is %s", first, second)
+	rate, window := names(path)
+	if again, other := names(path); again != rate || other == window {
+		t.Errorf("the names were %s and %s, and are %s and %s", rate, window, again, other)
 	}
-	s := &fleets{}
-	if s.identify(nil); !strings.HasSuffix(s.name, fmt.Sprintf("-%d", os.Getpid())) {
-		t.Errorf("without a state file, the name is %s", s.name)
+	rate, window = names("")
+	if again, other := names(""); again == rate || other == window || !strings.Contains(rate, fmt.Sprintf("-%d-", os.Getpid())) {
+		t.Errorf("without a state file, the names were %s and %s, and are %s and %s", rate, window, again, other)
 	}
 }

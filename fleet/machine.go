@@ -200,6 +200,9 @@ func (m *Machine) Answer(now time.Time, c *Call, r *Reply) {
 		return
 	}
 	k.heard(c)
+	if m.class.Algorithm == Slots && c.Seq > 0 && k.known.IsZero() && r.Share > 0 {
+		k.fenced = true // who had the name before may have used this share, and the store does not know
+	}
 	usable := k.answered(now, c, r)
 	m.heed(r) // also if answers take too long: others may let them take longer now
 	if k.vague(now) {

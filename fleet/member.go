@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"shaper/limit"
@@ -44,14 +45,28 @@ type answer struct {
 // maxPending is how many calls may wait for the store at once.
 const maxPending = 64
 
+// spoken is not smaller than the number of any call of this process. A member that comes again under its name has larger
+// numbers than before, even if somebody has set the clock back since then.
+var spoken atomic.Int64
+
+func init() { spoken.Store(time.Now().UnixMicro()) }
+
+// lastWords is how many calls a member may make after another has come under its name.
+const lastWords = 1000
+
+// note notes the number of the last call.
+func note(seq int64) {
+	for was := spoken.Load(); seq > was && !spoken.CompareAndSwap(was, seq); was = spoken.Load() {
+	}
+}
+
 // Join makes a member of a class, under a name that no other has. It connects later. tell is called
 // without locks, in a goroutine of the Member, when more may leave from the budget of a key, or sooner.
 func Join(class Class, name string, fallback Fallback, store *Store, tell func(key string)) (*Member, error) {
 	m := &Member{store: store, tell: tell, nap: newNap(suspended), kick: make(chan struct{}, 1), calls: make(chan Call, maxPending), ended: make(chan answer, maxPending)}
 	changed := func(l *Lease, _ time.Time) { m.told = append(m.told, l.key) }
 	var err error
-	// A member that comes again under its name has larger numbers than before.
-	if m.machine, err = NewMachine(class, name, fallback, time.Now().UnixMicro(), changed); err != nil {
+	if m.machine, err = NewMachine(class, name, fallback, spoken.Load()+lastWords, changed); err != nil {
 		return nil, err
 	}
 	store.use()
@@ -125,6 +140,7 @@ func (m *Member) poll() time.Duration {
 		m.total++
 		m.calls <- c
 	}
+	note(m.machine.seq)
 	m.sleeps = m.machine.Wake(now)
 	if m.pending == maxPending {
 		m.sleeps = limit.Never // the next answer comes first

@@ -117,6 +117,30 @@ func TestMemberWithoutStore(t *testing.T) {
 	}
 }
 
+// TestMemberComesAgain has a member come again after the clock was set back: its numbers are larger than those of the last.
+func TestMemberComesAgain(t *testing.T) {
+	var last int64
+	for range 3 {
+		store, err := NewStore(Config{Addresses: []string{"127.0.0.1:1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := Join(Class{Name: "a", Rate: mustRate(t, "100 messages/s"), Late: time.Millisecond}, "m", Fallback{}, store, func(string) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.mu.Lock()
+		if m.machine.seq <= last {
+			t.Errorf("the member has number %d, and the last one had %d", m.machine.seq, last)
+		}
+		m.machine.seq += time.Hour.Microseconds() // it came an hour later
+		last = m.machine.seq
+		m.mu.Unlock()
+		m.poll()
+		m.Close()
+	}
+}
+
 // leased is a machine of a class of 10^5 units a second, in virtual time, with the model as its store.
 type leased struct {
 	model   Model

@@ -76,7 +76,7 @@ func Open(path string, o Options) (*File, error) {
 	if f.lock, err = lock(path); err != nil {
 		return nil, err
 	}
-	f.id = idOf(f.lock)
+	f.id = idOf(f.lock, f.Clock.Wall())
 	f.found, f.fault = find(path, time.Now(), o.Clock)
 	if faulty := (*fs.PathError)(nil); errors.As(f.fault, &faulty) && faulty.Op == "open" {
 		f.unlock()
@@ -90,7 +90,7 @@ func Open(path string, o Options) (*File, error) {
 func (f *File) Found() (leases []limit.Lease, trusted bool) { return f.found, f.fault == nil }
 
 // ID returns a random name that stays with the file over restarts, 16 characters in its lock file. Only one process at a
-// time has it. It is "" if the disk keeps none.
+// time has it, and a copy of the file has another one. It is "" if the disk keeps none.
 func (f *File) ID() string { return f.id }
 
 // Path returns the path of the file.

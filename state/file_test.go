@@ -291,11 +291,14 @@ func TestOpenWhatCannotBe(t *testing.T) {
 	f.Discard()
 }
 
-// TestID holds that a file has one name over restarts, and that no other file has it.
+// TestID holds that a file has one name over restarts, and that no other file has it, nor a copy of it. If the clock was set
+// back to before the last start, it has another.
 func TestID(t *testing.T) {
 	dir := t.TempDir()
+	wall := time.Now()
 	id := func(name string) string {
-		f, err := Open(filepath.Join(dir, name), Options{})
+		t.Helper()
+		f, err := Open(filepath.Join(dir, name), Options{Clock: Clock{Wall: func() time.Time { return wall }}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -303,15 +306,26 @@ func TestID(t *testing.T) {
 		return f.ID()
 	}
 	first := id("a")
+	text, err := os.ReadFile(filepath.Join(dir, "a.lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wall = wall.Add(time.Second)
 	if len(first) != idLength || id("a") != first || id("b") == first {
 		t.Errorf("a is %q, then %q; b is %q", first, id("a"), id("b"))
 	}
-	for _, text := range []string{"", first[1:], "xyz" + first[3:]} {
-		if err := os.WriteFile(filepath.Join(dir, "a.lock"), []byte(text), 0o600); err != nil {
+	for _, c := range []struct {
+		name, text string
+		at         time.Duration
+	}{{"c", string(text), 0}, {"a", "", 0}, {"a", string(text[1:]), 0}, {"a", string(text), -time.Hour}} {
+		before := wall
+		wall = wall.Add(c.at)
+		if err := os.WriteFile(filepath.Join(dir, c.name+".lock"), []byte(c.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if again := id("a"); len(again) != idLength || again == first || id("a") != again {
-			t.Errorf("with the lock file %q, a is %q, then %q", text, again, id("a"))
+		if again := id(c.name); len(again) != idLength || again == first || id(c.name) != again {
+			t.Errorf("with the lock file %q and the clock %v later, %s is %q, then %q", c.text, c.at, c.name, again, id(c.name))
 		}
+		wall = before
 	}
 }

@@ -2,7 +2,6 @@ package state
 
 import (
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -40,29 +39,36 @@ func lock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// idOf returns what the lock file says that its owner is called, and gives it a name if it has none. It is "" if there is no
-// lock file, or it cannot be written.
-func idOf(lock *os.File) string {
+// idOf returns the name of who has a lock file, which the file itself says. It gives a new name if the file has none, if it
+// is a copy of another one, and if the clock was set back to before the last start: what the last process has said under
+// the old name would be later than what this one says. The name is "" if there is no lock file, or it cannot be written.
+func idOf(lock *os.File, now time.Time) string {
 	if lock == nil {
 		return ""
 	}
-	text := make([]byte, idLength)
-	if n, _ := lock.ReadAt(text, 0); n == idLength {
-		if _, err := hex.DecodeString(string(text)); err == nil {
-			return string(text)
-		}
-	}
-	fresh := make([]byte, idLength/2)
-	rand.Read(fresh) // never fails
-	text = hex.AppendEncode(nil, fresh)
-	if _, err := lock.WriteAt(text, 0); err != nil || lock.Sync() != nil {
+	info, err := lock.Stat()
+	if err != nil {
 		return ""
 	}
-	return string(text)
+	of, _ := info.Sys().(*syscall.Stat_t)
+	var id string
+	var inode uint64
+	var started int64
+	text := make([]byte, 100)
+	n, _ := lock.ReadAt(text, 0)
+	if _, err := fmt.Sscanf(string(text[:n]), idFormat, &id, &inode, &started); err != nil || len(id) != idLength || inode != of.Ino || started > now.UnixMicro() {
+		id = rand.Text()[:idLength]
+	}
+	if _, err := lock.WriteAt(fmt.Appendf(nil, idFormat, id, of.Ino, now.UnixMicro()), 0); err != nil || lock.Sync() != nil {
+		return ""
+	}
+	return id
 }
 
-// idLength is how many characters an ID has.
-const idLength = 16
+const (
+	idLength = 16                   // characters of an ID
+	idFormat = "%16s %020d %020d\n" // the ID, the inode of the file, and when a process had it last, in microseconds since 1970
+)
 
 // find returns the leases in the file at path; none if there is no file.
 func find(path string, now time.Time, clock Clock) ([]limit.Lease, error) {
