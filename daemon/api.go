@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"shaper/policy"
@@ -120,8 +121,10 @@ func (d *daemon) serveNote(by caller, r *http.Request) (any, error) {
 	if err := decode(r, &told); err != nil {
 		return nil, err
 	}
-	if !slices.Contains(Notable, told.What) || len(told.Changes) == 0 {
-		return nil, usageError("what: %q is not a change of the kernel, or it has no changes; a request is like {\"what\": \"tc apply\", \"changes\": [{\"op\": \"+\", \"what\": \"tc\", \"name\": \"eth0\"}]}", told.What)
+	of, _, _ := strings.Cut(told.What, " ")
+	alien := func(c policy.Change) bool { return c.What != of }
+	if !slices.Contains(Notable, told.What) || len(told.Changes) == 0 || slices.ContainsFunc(told.Changes, alien) {
+		return nil, usageError("what: %q is not a change of the kernel, or it has no changes, or others; a request is like {\"what\": \"tc apply\", \"changes\": [{\"op\": \"+\", \"what\": \"tc\", \"name\": \"eth0\"}]}", told.What)
 	}
 	d.keeper.note(by, Record{What: told.What, Changes: told.Changes})
 	return struct{}{}, nil

@@ -3,6 +3,7 @@ package daemon
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,7 +33,7 @@ type History []Record
 // Bounds of what a history holds: at most some 10 MB.
 const (
 	mostRecords  = 200
-	longestValue = 200 // bytes of a value before or after
+	longestValue = 200 // bytes of a name, or of a value before or after
 )
 
 // history holds the latest changes. A lock of its own guards it, so readers never wait for a change.
@@ -53,7 +54,9 @@ func (h *history) add(r Record) Record {
 	r.Changes = append([]policy.Change{}, r.Changes[:len(r.Changes)-r.More]...)
 	for i := range r.Changes {
 		c := &r.Changes[i]
-		c.Old, c.New = cut(c.Old), cut(c.New)
+		for _, text := range []*string{&c.Op, &c.What, &c.Name, &c.Key, &c.Old, &c.New} {
+			*text = cut(*text)
+		}
 	}
 	h.records = append(h.records, r)
 	if n := len(h.records) - mostRecords; n > 0 {
@@ -67,7 +70,7 @@ func cut(s string) string {
 	if len(s) <= longestValue {
 		return s
 	}
-	return s[:longestValue] + "…"
+	return strings.ToValidUTF8(s[:longestValue], "") + "…"
 }
 
 func (h *history) read() History {

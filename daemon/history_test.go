@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -109,9 +110,23 @@ func TestHistoryTakesNotes(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.wantRecord("tc apply", made.String())
-	for _, bad := range []Noted{{What: "reload", Changes: []policy.Change{made}}, {What: "tc apply"}} {
+	forged := policy.Change{Op: "~", What: "class", Name: "slow", Key: "rate", Old: "1mbit", New: "2mbit"}
+	for _, bad := range []Noted{{What: "reload", Changes: []policy.Change{made}}, {What: "tc apply"}, {What: "tc apply", Changes: []policy.Change{made, forged}}} {
 		if err := p.Note(t.Context(), bad); CodeOf(err) != CodeUsage {
 			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+}
+
+// Whatever a caller says, a record has short texts.
+func TestHistoryOfLongTexts(t *testing.T) {
+	long := strings.Repeat("ä", longestValue)
+	var h history
+	h.add(Record{Changes: []policy.Change{{Op: long, What: long, Name: "x" + long, Key: long, Old: long, New: long}}})
+	c := h.read()[0].Changes[0]
+	for _, text := range []string{c.Op, c.What, c.Name, c.Key, c.Old, c.New} {
+		if len(text) > longestValue+len("…") || !utf8.ValidString(text) {
+			t.Errorf("the record has %d bytes: %q", len(text), text)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"shaper/daemon"
+	"shaper/human"
 	"shaper/policy"
 )
 
@@ -65,7 +66,7 @@ func printHistory(w io.Writer, all daemon.History) {
 		}
 		fmt.Fprintln(w)
 		for _, change := range r.Changes {
-			writeWrapped(w, fmt.Sprintf("   %v\n", change))
+			writeWrapped(w, "   "+human.Clean(change.String())+"\n") // any caller of the daemon may have written it
 		}
 		if r.More > 0 {
 			fmt.Fprintf(w, "   and %d more; the log has the first %d of a change\n", r.More, len(r.Changes))
