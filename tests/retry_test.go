@@ -2,6 +2,7 @@ package tests
 
 import (
 	"bufio"
+	"crypto/tls"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -87,12 +88,27 @@ class    = "acme"
 // request is accepted once, and those of a connection in their order.
 func TestRetryOfRequestsRefusedInBodies(t *testing.T) {
 	t.Parallel()
-	const clients = 4
-	n := trial.Size(500, 25_000) // requests of each client
 	p := newBodyProvider()
 	provider := httptest.NewServer(p)
 	t.Cleanup(provider.Close)
-	d := start(t, raced(t), fmt.Sprintf(retryInBodyPolicy, provider.Listener.Addr()))
+	retriesInBodies(t, p, fmt.Sprintf(retryInBodyPolicy, provider.Listener.Addr()), trial.Size(500, 25_000))
+}
+
+// So it is if the provider wants TLS.
+func TestRetryOfRequestsRefusedInBodiesOverTLS(t *testing.T) {
+	t.Parallel()
+	a, p := newAuthority(t), newBodyProvider()
+	provider := httptest.NewUnstartedServer(p)
+	provider.TLS = &tls.Config{Certificates: []tls.Certificate{a.issue("provider", "127.0.0.1", time.Time{})}}
+	provider.StartTLS()
+	t.Cleanup(provider.Close)
+	retriesInBodies(t, p, fmt.Sprintf(retryInBodyPolicy, provider.Listener.Addr())+a.originating("")+"\n", trial.Size(500, 5000))
+}
+
+// retriesInBodies sends n requests of each client through a policy.
+func retriesInBodies(t *testing.T, p *bodyProvider, policy string, n int) {
+	const clients = 4
+	d := start(t, raced(t), policy)
 	var all sync.WaitGroup
 	for client := range clients {
 		all.Go(func() { p.ask(t, d.addr("gateway"), client, n) })
