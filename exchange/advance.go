@@ -51,11 +51,15 @@ func (l *lane) look() bool {
 		l.x.accounts.hear(l.in.bytes()[:n])
 	}
 	goesOn := l.body.pass(n, event == frame.End)
-	if l.isEndless() {
-		l.abandon()
-		return false
+	switch {
+	case !l.isEndless():
+		return goesOn
+	case l.isUp():
+		l.closeAfterRefusal()
+		return true
 	}
-	return goesOn
+	l.abandon()
+	return false
 }
 
 // readMore reads more. At the end of the stream, it decides what the remaining bytes are.

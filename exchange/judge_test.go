@@ -288,6 +288,45 @@ func TestRefusalWithoutAnEnd(t *testing.T) {
 	}
 }
 
+// The chunked body of a refused request is thrown away as one with a length is: if it is longer than
+// that, the connection ends after the refusal, and after the answers to the requests before it.
+func TestRefusedBodyWithoutAnEnd(t *testing.T) {
+	piece := "8000\r\n" + padded("", 32<<10) + "\r\n"
+	for _, answered := range []bool{true, false} { // the request before it, when the body becomes too long
+		for _, most := range []int{0, 1000} {
+			w := through(t, policy.HTTP, "[class.c]\nrate = \"1 messages/h\"\nmax_wait = \"1s\"\n")
+			w.Up.Most = most
+			w.send(get)
+			if answered {
+				w.answer(fixed(ok, "hi"))
+			}
+			w.send("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n")
+			n := 0
+			for ; n <= frame.MaxSwallow; n += len(piece) {
+				if w.Lingers {
+					t.Errorf("it ends after %d bytes", n)
+				}
+				w.send(piece)
+			}
+			if w.Lingers != answered {
+				t.Errorf("answered: %v; after %d bytes, it ends: %v", answered, n, w.Lingers)
+			}
+			w.send(piece + get)
+			if !answered {
+				w.answer(fixed(ok, "hi"))
+			}
+			got := string(w.Down.Got)
+			if rest, _ := strings.CutPrefix(got, fixed(ok, "hi")); !strings.HasPrefix(rest, "HTTP/1.1 429 Too Many Requests\r\n") || strings.Count(rest, "HTTP/1.1") != 1 {
+				t.Errorf("the client gets %.200q", got)
+			}
+			if closes := strings.Contains(got, "\r\nConnection: close\r\n"); closes == answered || !w.Lingers || !w.Down.Told || w.Up.Fault != nil || w.sent() != 1 {
+				t.Errorf("answered: %v; it closes: %v; it ends: %v, %v, %v; %d requests were sent", answered, closes, w.Lingers, w.Down.Told, w.Up.Fault, w.sent())
+			}
+			w.Finish(stats.OK)
+		}
+	}
+}
+
 // A refusal that its status and its body say is one signal, and the class that its body names pauses:
 // with per, the key, and not the account.
 func TestRefusalsPauseOnce(t *testing.T) {

@@ -24,7 +24,7 @@ type lane struct {
 	backlog backlog // the messages that wait
 	body    body
 
-	// Of the states judging and swallowing, for answers.
+	// Of the states judging and swallowing.
 	since          time.Time // when it began
 	swallowedBytes int       // of the body
 }

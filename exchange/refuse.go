@@ -33,7 +33,7 @@ func (m *message) refuse(reason stats.Reason) {
 	case f.Close:
 		l.state = discarding
 	case x.protocol.isHTTP() && !l.found.whole && !hasPassed: // in other protocols, found may be a later message
-		l.state = swallowing
+		l.beginSwallowing()
 	}
 	if x.link.Refuse(f, x.down.body.remaining == 0) {
 		x.refusals.write(f, cost)
@@ -102,9 +102,14 @@ func (r *refusals) write(m *frame.Message, cost shaper.Cost) {
 	x.text = x.link.AppendRefusal(x.text[:0], m, refusal)
 	x.down.out.send(x.text)
 	if m.Close && !x.stopped {
-		x.down.state = finishing
-		x.linger(stats.Overflow)
+		x.endAfterRefusal()
 	}
+}
+
+// endAfterRefusal ends the connection with the refusal that was written last.
+func (x *Exchange) endAfterRefusal() {
+	x.down.state = finishing
+	x.linger(stats.Overflow)
 }
 
 // congested is the highest value of frame.Throttle.Congestion.
@@ -174,9 +179,26 @@ func (x *Exchange) signal(m *frame.Message) string {
 	return strconv.Itoa(m.Status)
 }
 
+// beginSwallowing begins to throw away the body of what was found.
+func (l *lane) beginSwallowing() { l.state, l.since, l.swallowedBytes = swallowing, l.x.now, 0 }
+
+// isEndless reports whether the lane throws away more than such a body may have.
+func (l *lane) isEndless() bool {
+	return l.state == swallowing && l.swallowedBytes > frame.MaxSwallow
+}
+
+// closeAfterRefusal ends the connection after the refusal of the request whose body is thrown away,
+// since that is too long.
+func (l *lane) closeAfterRefusal() {
+	l.state = discarding
+	if frame.CloseAfterRefusal(l.scan) {
+		l.x.endAfterRefusal()
+	}
+}
+
 // swallow throws away the answer that was found: the client does not get it.
 func (l *lane) swallow() {
-	l.state, l.since, l.swallowedBytes = swallowing, l.x.now, 0
+	l.beginSwallowing()
 	l.in.consume(l.found.size)
 	if l.found.whole {
 		l.swallowed()

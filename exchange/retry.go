@@ -116,11 +116,6 @@ func (l *lane) hurry() {
 	}
 }
 
-// isEndless reports whether the lane throws away more of an answer than such a body may have.
-func (l *lane) isEndless() bool {
-	return l.state == swallowing && !l.isUp() && l.swallowedBytes > frame.MaxSwallow
-}
-
 // abandon ends the connection amid an answer that is thrown away.
 func (l *lane) abandon() {
 	l.fail(frame.Abandon(l.scan))

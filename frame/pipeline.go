@@ -47,6 +47,16 @@ func (p *pipeline) front() (r pending, tag uint16) {
 	return p.requests[p.first], p.tags[p.first]
 }
 
+// closeLast notes that the connection ends after the refusal of the newest request. It returns false if
+// that was written before.
+func (p *pipeline) closeLast() bool {
+	if p.n == 0 {
+		return false
+	}
+	p.requests[(p.first+p.n-1)%maxPipelined] |= isClose
+	return true
+}
+
 // pop removes the oldest request.
 func (p *pipeline) pop() {
 	if p.requests[p.first]&isRefused == 0 {

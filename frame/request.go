@@ -72,6 +72,18 @@ func (u *httpRequests) describe(p []byte, h *head) Event {
 	return u.enter(len(p), h, bodied)
 }
 
+// CloseAfterRefusal ends the connection after the refusal of the request whose body is passing: it is
+// longer than MaxSwallow, which its head has not said. No further request is found. It reports whether
+// the refusal was written before. It is for scanners of HTTP that the client feeds.
+func CloseAfterRefusal(s Scanner) (written bool) {
+	u, ok := s.(*httpRequests)
+	if !ok {
+		return false
+	}
+	u.closed = true
+	return !u.link.pipeline.closeLast()
+}
+
 // Opaque implements Scanner: nothing may pass while the scanner holds.
 func (u *httpRequests) Opaque() int64 {
 	if u.held() {

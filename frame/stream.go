@@ -9,7 +9,7 @@ const (
 
 	// MaxSwallow is the longest body, in bytes, that is read and thrown away after a refusal.
 	// If a Content-Length is above it, the connection ends instead. The length of a chunked
-	// body is not known before; a session may end when the body exceeds it.
+	// body is not known before: the connection ends when the body exceeds it.
 	MaxSwallow = 1 << 20
 )
 
