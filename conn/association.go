@@ -272,6 +272,7 @@ func (a *association) age(time.Time, bool) { a.session.finish(stats.Aged) }
 // The rest of relay does nothing here: the connection of the client carries no data.
 
 func (*association) reach(string)                                                    {}
+func (*association) drain(time.Time, bool)                                           {}
 func (*association) flush()                                                          {}
 func (*association) belong(time.Time, *shaper.Class, *shaper.Class)                  {}
 func (*association) reroute(time.Time, *routes, policy.Conn, map[*shaper.Class]bool) {}

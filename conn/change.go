@@ -108,7 +108,7 @@ func (c *Change) Commit(removed []*shaper.Class) {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopping {
+	if s.stopping.Load() {
 		c.Abort()
 		return
 	}

@@ -51,9 +51,10 @@ func (j *janitor) gather() {
 	defer s.mu.Unlock()
 	j.batch = j.batch[:0]
 	maps.DeleteFunc(s.leaving, func(_ address, u *udpSocket) bool { return u.is(udpClosed) })
-	closes := s.stopping || len(s.leaving) > 0 // sockets of UDP, and so their sessions have lost their patience
+	stops := s.stopping.Load()
+	closes := stops || len(s.leaving) > 0 // sockets of UDP, and so their sessions have lost their patience
 	for id, one := range s.sessions {
-		if (id+j.turn)%patientTurns == 0 || !one.wasPatient || closes && !one.patient() {
+		if (id+j.turn)%patientTurns == 0 || !one.wasPatient || stops || closes && !one.patient() {
 			j.batch = append(j.batch, one.session)
 		}
 	}
@@ -95,8 +96,12 @@ func (t *tcpSession) tend(now time.Time) {
 		default:
 			t.finish(stats.TimedOut)
 		}
+		quiet := !waiting && age-t.quietFrom >= quietTime
 		if t.stage == relaying && isOld(&t.conf.Listener, t.id, age) {
-			t.relay.age(now, !waiting && age-t.quietFrom >= quietTime)
+			t.relay.age(now, quiet)
+		}
+		if t.stage == relaying && t.server.stopping.Load() {
+			t.relay.drain(now, quiet)
 		}
 	})
 }
@@ -108,7 +113,8 @@ func (t *tcpSession) isLost() bool {
 }
 
 // quietTime is how long nothing must move in an old session before it ends, if its protocol does
-// not tell which answer belongs to which request.
+// not tell which answer belongs to which request. While the server stops, it is how long a client of
+// HTTP that has just connected may take for its first request.
 const quietTime = 5 * time.Second
 
 // patient implements session. Nothing that it reads changes.

@@ -206,3 +206,9 @@ func (m *messages) age(now time.Time, quiet bool) {
 	m.machine.Retire(now, quiet)
 	m.countInFlight()
 }
+
+// drain implements relay.
+func (m *messages) drain(now time.Time, quiet bool) {
+	m.machine.Drain(now, quiet)
+	m.countInFlight()
+}

@@ -29,7 +29,7 @@ func (s *Server) probeSocket() (*tcpSocket, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.stopping:
+	case s.stopping.Load():
 		return nil, net.ErrClosed
 	case s.probe != nil:
 		return s.probe, nil

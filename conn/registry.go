@@ -41,7 +41,7 @@ type registered struct {
 func (s *Server) add(one session, id uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopping {
+	if s.stopping.Load() {
 		return false
 	}
 	s.sessions[id] = registered{one, one.patient()}

@@ -46,12 +46,13 @@ type Server struct {
 	udpUpstreams gate                                                                            // bounds the sockets of UDP sessions, associations and foreign
 
 	// Safe for concurrent use.
-	wg      sync.WaitGroup // the janitor, pollers, read loops, what sessions have started
-	lastID  atomic.Uint64  // of a session
-	marks   marks
-	foreign foreign
-	relayAt relayAddrs
-	routing routing
+	wg       sync.WaitGroup // the janitor, pollers, read loops, what sessions have started
+	lastID   atomic.Uint64  // of a session
+	marks    marks
+	foreign  foreign
+	relayAt  relayAddrs
+	routing  routing
+	stopping atomic.Bool // Shutdown has begun; it is set with mu held
 
 	// mu guards all that follows.
 	mu       sync.Mutex
@@ -61,7 +62,6 @@ type Server struct {
 	retired  map[string]*service    // of removed listeners that still have sessions
 	sessions map[uint64]registered  // the open ones, by id
 	tunnels  map[*tunnel]bool       // those that are not closed
-	stopping bool                   // Shutdown has begun
 	idle     *sync.Cond             // on mu: the last session or the last tunnel has ended
 	probe    *tcpSocket             // see Probe; nil until its first call
 }
@@ -166,10 +166,11 @@ func addReasons(l *stats.ListenerReading, p policy.Protocol) {
 
 // Shutdown stops accepting, lets open sessions go on until ctx ends, resets those that
 // remain, and waits for every goroutine of the server. It returns how many sessions it
-// reset. It may be called again, for example with a context that ends sooner.
+// reset. Meanwhile the janitor ends idle sessions of messages. Shutdown may be called again,
+// for example with a context that ends sooner.
 func (s *Server) Shutdown(ctx context.Context) (reset int) {
 	s.mu.Lock()
-	s.stopping = true
+	s.stopping.Store(true)
 	for at, b := range s.bound {
 		b.close()
 		delete(s.bound, at)

@@ -99,6 +99,9 @@ type relay interface {
 	// age ends a session that is older than max_session_age, now or at the next boundary between
 	// messages. quiet says that nothing has moved for a while.
 	age(now time.Time, quiet bool)
+	// drain ends a session while the server stops, at the next boundary between messages if the
+	// protocol has one. quiet is that of age.
+	drain(now time.Time, quiet bool)
 	// belong moves the session from its upstream class to another one.
 	belong(now time.Time, from, to *shaper.Class)
 	// reroute follows a reload that has removed the classes in gone.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"shaper/policy"
@@ -206,5 +207,105 @@ func TestShutdownAgainWritesNowhere(t *testing.T) {
 		if info, err := f.Stat(); err != nil || info.Size() > 0 {
 			t.Errorf("%s: %v, %v", f.Name(), info.Size(), err)
 		}
+	}
+}
+
+const (
+	getShort    = "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+	answerShort = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
+)
+
+// A stop ends idle sessions of messages at once, and well: those of HTTP by an end, those of SMPP by an
+// unbind. A client of HTTP that has just connected has time for its first request.
+func TestShutdownEndsIdleSessions(t *testing.T) {
+	for _, c := range []struct {
+		name, protocol, asks, answer string
+		bye                          string // what both get
+		most                         time.Duration
+	}{
+		{"http", "http", getShort, answerShort, "", janitorPeriod},
+		{"http without a request", "http", "", "", "", quietTime + janitorPeriod},
+		{"smpp", "smpp", pdu(enquire, 0, 1, ""), pdu(enquireResp, 0, 1, ""), pdu(unbind, 0, 1<<31-1, ""), janitorPeriod + lingerTimeout},
+	} {
+		t.Run(c.name, virtual(func(t *testing.T) {
+			to, conns := listen(t)
+			r := run(t, class("c", "1000 messages/s")+listener("l", c.protocol, to, "c"))
+			client, server := r.open(conns)
+			send(t, client, c.asks)
+			expect(t, server, c.asks)
+			send(t, server, c.answer)
+			expect(t, client, c.answer)
+			synctest.Wait()
+			began := time.Now()
+			if n := r.Shutdown(within(30 * time.Second)); n != 0 {
+				t.Errorf("%d sessions were reset", n)
+			}
+			if took := time.Since(began); took > c.most {
+				t.Errorf("it took %v, want %v at most", took, c.most)
+			}
+			for _, end := range []tcpConn{client, server} {
+				expect(t, end, c.bye)
+				expectEnd(t, end)
+			}
+			r.awaitEnd(stats.Aged, 1)
+		}))
+	}
+}
+
+// A stop lets requests end that have begun: the last answer says that it is the last.
+func TestShutdownEndsRequests(t *testing.T) {
+	const post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody"
+	last := strings.Replace(answerShort, "OK\r\n", "OK\r\nConnection: close\r\n", 1)
+	for _, n := range []int{1, 10, len(post) - 4, len(post) - 1, len(post)} { // bytes before the stop
+		virtually(t, func(t *testing.T) {
+			to, conns := listen(t)
+			r := run(t, class("c", "1000 messages/s")+listener("l", "http", to, "c"))
+			client, server := r.open(conns)
+			send(t, client, getShort)
+			expect(t, server, getShort)
+			send(t, server, answerShort)
+			expect(t, client, answerShort)
+			send(t, client, post[:n])
+			synctest.Wait()
+			reset := make(chan int, 1)
+			go func() { reset <- r.Shutdown(within(30 * time.Second)) }()
+			time.Sleep(10 * time.Second)
+			send(t, client, post[n:])
+			expect(t, server, post)
+			time.Sleep(10 * time.Second)
+			send(t, server, answerShort)
+			expect(t, client, last)
+			expectEnd(t, client)
+			client.Close()
+			if n := <-reset; n != 0 {
+				t.Errorf("%d sessions were reset", n)
+			}
+			expectEnd(t, server)
+		})
+	}
+}
+
+// A stop does not end what has no boundary, or none that shaper knows.
+func TestShutdownWaitsForStreams(t *testing.T) {
+	const upgrade = "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+	const upgraded = "HTTP/1.1 101 Yes\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+	for protocol, said := range map[string][2]string{"tcp": {"x", "y"}, "lines": {"x\n", "y\n"}, "http": {upgrade, upgraded}} {
+		virtually(t, func(t *testing.T) {
+			to, conns := listen(t)
+			r := run(t, class("c", map[bool]string{true: fast, false: "1000 messages/s"}[protocol == "tcp"])+listener("l", protocol, to, "c"))
+			client, server := r.open(conns)
+			send(t, client, said[0])
+			expect(t, server, said[0])
+			send(t, server, said[1])
+			expect(t, client, said[1])
+			reset := make(chan int, 1)
+			go func() { reset <- r.Shutdown(within(30 * time.Second)) }()
+			time.Sleep(20 * time.Second)
+			send(t, client, "z\n")
+			expect(t, server, "z\n")
+			if n := <-reset; n != 1 {
+				t.Errorf("%s: %d sessions were reset, want 1", protocol, n)
+			}
+		})
 	}
 }

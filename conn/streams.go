@@ -57,6 +57,7 @@ func (*streams) reach(string) {}
 // age implements relay. Nobody knows a boundary in a stream, so its end must not look clean.
 func (s *streams) age(time.Time, bool) { s.up.session.finish(stats.Aged) }
 
+func (*streams) drain(time.Time, bool)                                           {}
 func (*streams) flush()                                                          {}
 func (*streams) tend(time.Time) (waits, rests bool)                              { return false, true }
 func (*streams) reroute(time.Time, *routes, policy.Conn, map[*shaper.Class]bool) {}

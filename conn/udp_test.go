@@ -208,7 +208,7 @@ func TestSessionEndsBeforeItIsRegistered(t *testing.T) {
 		one := r.all()[0].(*udpSession)
 		one.abort(stats.OK)
 		r.mu.Lock()
-		r.stopping = stopping
+		r.stopping.Store(stopping)
 		r.mu.Unlock()
 		if !one.socket.enter(one) {
 			t.Error("it would be undone twice")

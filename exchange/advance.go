@@ -94,7 +94,7 @@ func (l *lane) find(n int, whole bool) bool {
 	l.state = handling
 	f := &l.found
 	f.message, f.size, f.whole, f.tokens, f.follower, f.heeded = *l.scan.Message(), n, whole, 0, nil, false
-	f.open = f.message.Answers && !whole
+	f.open = !whole && (l.isUp() || f.message.Answers)
 	if f.message.Kind == frame.Counted {
 		l.classify()
 		if l.x.peek = newPeek(l); l.x.peek != nil {

@@ -147,6 +147,15 @@ func (x *Exchange) Retire(now time.Time, quiet bool) {
 	x.retirement.goOn()
 }
 
+// Drain is Retire for a host that stops. A connection of HTTP does not wait for another request, and
+// one of a protocol that does not tell which answer belongs to which request goes on.
+func (x *Exchange) Drain(now time.Time, quiet bool) {
+	if x.protocol.isHTTP() || x.protocol.isSMPP() {
+		x.retirement.drains = true
+		x.Retire(now, quiet)
+	}
+}
+
 // Flush writes the held bytes, as far as there is room.
 func (x *Exchange) Flush() {
 	for _, l := range [...]*lane{&x.up, &x.down} {

@@ -54,7 +54,7 @@ type found struct {
 	tokens   int32    // what it costs in tokens; message.Cost is in messages
 	follower Follower // is told what becomes of it; nil: nobody
 	heeded   bool     // its class knows what it says about the rate
-	open     bool     // it is an answer, and its body has not ended
+	open     bool     // it is a request or an answer, and its body has not ended
 }
 
 // cost returns what the message costs.

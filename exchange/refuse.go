@@ -217,6 +217,7 @@ func (l *lane) swallowed() {
 // messageEnded is called after the last byte of a message was passed on.
 func (l *lane) messageEnded() {
 	if l.body.ends = false; l.isUp() {
+		l.found.open = false
 		l.backlog.grown()
 		return
 	}

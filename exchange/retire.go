@@ -8,19 +8,22 @@ import (
 	"shaper/stats"
 )
 
-// A connection retires because it is old. Counted messages of the client that come from then on
+// A connection retires because it is old, or because its host stops. Counted messages of the client that come from then on
 // wait, so that those before them get their answers. Then the connection ends as its protocol ends
 // connections:
 //
-//	http     the next answer has "Connection: close". A connection without a request waits for one
+//	http     the next answer has "Connection: close". An old connection without a request waits for
+//	         one; if the host stops, it ends
 //	smpp     both peers get an unbind
-//	others   both connections end, if nothing has moved for a while: who answers whom is not known
+//	others   both connections end, if nothing has moved for a while: who answers whom is not known.
+//	         If the host stops, they go on
 
-// A retirement is the end of an old connection. Before Retire, it has not begun and changes
-// nothing.
+// A retirement is the end of an old connection, or of one whose host stops. Before Retire, it has
+// not begun and changes nothing.
 type retirement struct {
 	x      *Exchange
 	begun  bool // the connection ends between two messages
+	drains bool // the host stops
 	quiet  bool // nothing has moved for a while
 	isLast bool // the answer that passes is the last one
 }
@@ -63,18 +66,35 @@ func (l *lane) isBetween() bool {
 }
 
 // goOn ends the connection if it retires and is between two messages. In HTTP, the last answer
-// ends it.
+// ends it, or the stop of its host.
 func (r *retirement) goOn() {
 	x := r.x
-	if !r.begun || x.stopped || x.protocol.isHTTP() || x.link.InFlight() > 0 || x.Waiting() > 0 || !x.up.isBetween() || !x.down.isBetween() {
+	if !r.begun || x.stopped || x.link.InFlight() > 0 || x.Waiting() > 0 || !x.up.isBetween() || !x.down.isBetween() {
 		return
 	}
-	if !x.protocol.isSMPP() {
-		if r.quiet {
-			x.host.Retire()
-		}
-		return
+	switch {
+	case x.protocol.isSMPP():
+		r.unbind()
+	case x.protocol.isHTTP() && r.isIdle(), !x.protocol.isHTTP() && r.quiet:
+		x.host.Retire()
 	}
+}
+
+// isIdle reports whether a connection of HTTP whose host stops has no request, and no part of one. A
+// client that has sent none yet is about to.
+func (r *retirement) isIdle() bool {
+	x := r.x
+	return r.drains && (r.quiet || x.up.found.size > 0) && x.up.isIdle() && x.down.isIdle() && !x.down.found.message.Tunnel
+}
+
+// isIdle reports whether nothing of a message is there, and more may come.
+func (l *lane) isIdle() bool {
+	return l.state == reading && l.in.len() == 0 && l.in.end == open && !l.wire.Readable() && !l.found.open
+}
+
+// unbind tells both peers of SMPP that the connection ends.
+func (r *retirement) unbind() {
+	x := r.x
 	x.text = frame.AppendUnbind(x.text[:0], math.MaxInt32)
 	x.down.out.send(x.text)
 	if !x.stopped {

@@ -119,7 +119,7 @@ const (
 	Panicked                  // a bug in shaper closed this session, and no other
 	TLSFailed                 // a handshake failed, or a peer ended TLS with an error
 	NoHeader                  // a connection of accept_proxy has not begun with a PROXY header
-	Aged                      // it was as old as max_session_age
+	Aged                      // it was as old as max_session_age, or shaper stopped, and it ended between two messages
 	Denied                    // an entry has refused the client: its login, its request or its destination
 	results
 )
