@@ -33,7 +33,8 @@ type History []Record
 // Bounds of what a history holds: at most some 10 MB.
 const (
 	mostRecords  = 200
-	longestValue = 200 // bytes of a name, or of a value before or after
+	longestValue = 200 // bytes of each text of a change
+	longestError = mostReported * longestValue
 )
 
 // history holds the latest changes. A lock of its own guards it, so readers never wait for a change.
@@ -55,9 +56,10 @@ func (h *history) add(r Record) Record {
 	for i := range r.Changes {
 		c := &r.Changes[i]
 		for _, text := range []*string{&c.Op, &c.What, &c.Name, &c.Key, &c.Old, &c.New} {
-			*text = cut(*text)
+			*text = cut(*text, longestValue)
 		}
 	}
+	r.Error = cut(r.Error, longestError)
 	h.records = append(h.records, r)
 	if n := len(h.records) - mostRecords; n > 0 {
 		h.records = slices.Delete(h.records, 0, n)
@@ -65,12 +67,12 @@ func (h *history) add(r Record) Record {
 	return r
 }
 
-// cut returns a text, or its beginning if it is very long.
-func cut(s string) string {
-	if len(s) <= longestValue {
+// cut returns a text, or at most so many bytes of its beginning if it is longer.
+func cut(s string, most int) string {
+	if len(s) <= most {
 		return s
 	}
-	return strings.ToValidUTF8(s[:longestValue], "") + "…"
+	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
 func (h *history) read() History {

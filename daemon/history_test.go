@@ -149,20 +149,27 @@ func TestHistoryOfAStop(t *testing.T) {
 // However much changes, and however long the values are, a history is bounded.
 func TestHistoryIsBounded(t *testing.T) {
 	var h history
-	long := policy.Change{Op: "~", What: "class", Name: "a", Old: strings.Repeat("x", 10_000), New: strings.Repeat("y", 10_000)}
+	most := strings.Repeat("x…", 10_000)
+	long := policy.Change{Op: most, What: most, Name: most, Key: most, Old: most, New: most}
 	changes := make([]policy.Change, mostLogged+7)
 	for i := range changes {
 		changes[i] = long
 	}
 	for range mostRecords + 3 {
-		h.add(Record{What: "set", Changes: changes})
+		h.add(Record{What: "set", Changes: changes, Error: most})
 	}
 	all := h.read()
 	if len(all) != mostRecords || all[0].Number != 4 || all[0].More != 7 || len(all[0].Changes) != mostLogged {
 		t.Errorf("%d records, the first is %d with %d changes and %d more", len(all), all[0].Number, len(all[0].Changes), all[0].More)
 	}
-	if n := len(all[0].Changes[0].Old); n > longestValue+len("…") || changes[0].Old != long.Old {
-		t.Errorf("a value has %d bytes, and the change itself %d", n, len(changes[0].Old))
+	kept := all[0].Changes[0]
+	for _, text := range []string{kept.Op, kept.What, kept.Name, kept.Key, kept.Old, kept.New} {
+		if len(text) > longestValue+len("…") || !utf8.ValidString(text) {
+			t.Errorf("a text of a change is %q", text)
+		}
+	}
+	if len(all[0].Error) > longestError+len("…") || changes[0].Old != long.Old {
+		t.Errorf("an error has %d bytes, and the change itself %d", len(all[0].Error), len(changes[0].Old))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -71,8 +72,8 @@ func printHistory(w io.Writer, all daemon.History) {
 		if r.More > 0 {
 			fmt.Fprintf(w, "   and %d more; the log has the first %d of a change\n", r.More, len(r.Changes))
 		}
-		if r.Error != "" {
-			writeWrapped(w, "   "+r.Error+"\n")
+		for line := range strings.Lines(r.Error) {
+			writeWrapped(w, "   "+human.Clean(strings.TrimSuffix(line, "\n"))+"\n")
 		}
 	}
 }

@@ -5,6 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"shaper/daemon"
+	"shaper/policy"
 )
 
 // history says who has changed what, and diff what a reload would change.
@@ -27,4 +30,20 @@ func TestHistoryAndDiff(t *testing.T) {
 		t.Errorf("history of a class that has not changed prints %q", out)
 	}
 	want(t, 0, []string{`"what": "set"`, `"number": 2`}, "history", "slow", "--json", "-c", p.path)
+}
+
+// A record prints as one, whatever texts somebody has put into it.
+func TestHistoryPrintsOneRecordForEach(t *testing.T) {
+	forged := "\n2  2026-11-23 08:00:00  reload by uid=0 pid=1\x1b[2J"
+	var b strings.Builder
+	printHistory(&b, daemon.History{{Number: 1, What: "tc apply", By: "uid=7 pid=7", Changes: []policy.Change{{Op: "+", What: "tc", Name: "eth0" + forged}}, Error: "first" + forged}})
+	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	for i, line := range lines {
+		if i > 0 && !strings.HasPrefix(line, "   ") || strings.Contains(line, "\x1b") {
+			t.Errorf("line %d is %q", i+1, line)
+		}
+	}
+	if len(lines) != 4 {
+		t.Errorf("it prints %q", lines)
+	}
 }
