@@ -148,7 +148,7 @@ func (c *checker) proxy(key string, l *Listener) {
 func (c *checker) rule(i int, rule *Rule) {
 	key := ruleKey(i)
 	for j, name := range rule.Listener {
-		if c.sound(key+".listener") && c.listeners[name] == nil {
+		if c.sound(key+".listener", "listener") && c.listeners[name] == nil {
 			c.wrong(item(key+".listener", j), fmt.Sprintf("there is no listener %q", name),
 				hintOf(c, name, "listeners", c.p.Listeners, listenerName))
 		}

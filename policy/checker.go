@@ -27,10 +27,10 @@ func (c *checker) badUnder(section string) bool {
 }
 
 // exists reports whether the class at key exists and the key has no mistake. If the class
-// does not exist, that is a mistake.
+// does not exist, that is a mistake, unless the word class of a section is misspelt.
 func (c *checker) exists(key, name string) bool {
-	if !c.sound(key) || c.classes[name] != nil {
-		return c.sound(key)
+	if !c.sound(key, "class") || c.classes[name] != nil {
+		return c.sound(key) && c.classes[name] != nil
 	}
 	allowed := hintOf(c, name, "classes", c.p.Classes, className)
 	if len(c.p.Classes) == 0 {

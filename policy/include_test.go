@@ -59,6 +59,21 @@ func TestMisspeltKeyIsOneMistake(t *testing.T) {
 	}
 }
 
+// The same holds for the word of a section, and for a parent: what names them is no mistake.
+func TestMisspeltSectionIsOneMistake(t *testing.T) {
+	const whole = "[class.top]\nrate = \"9 messages/s\"\n[class.a]\nrate = \"1 messages/s\"\nparent = \"top\"\nceil = \"2 messages/s\"\nshared = \"f\"\n" +
+		"[listener.a]\nlisten = \"127.0.0.1:0\"\nprotocol = \"lines\"\nupstream = \"discard:\"\nclass = \"a\"\n[[rule]]\nlistener = \"a\"\nclass = \"a\"\n[fleet.f]\naddress = \"127.0.0.1:6379\"\n"
+	for right, misspelt := range map[string]string{"[class.a]": "[clas.a]", "[class.top]": "[clss.top]", "[listener.": "[listner.", "[fleet.": "[flet.", "parent": "prent"} {
+		_, _, err := Parse("p.toml", []byte(strings.Replace(whole, right, misspelt, 1)))
+		if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "unknown key; did you mean") {
+			t.Errorf("%s: the error is %v", misspelt, err)
+		}
+	}
+	if _, _, err := Parse("p.toml", []byte(whole)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A policy in pieces is what its files say together, in the order of their names.
 func TestPieces(t *testing.T) {
 	files := map[string]string{

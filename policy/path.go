@@ -70,7 +70,9 @@ func (c pathChecker) depthBelow(key string, class *Class, above int) int {
 func (c pathChecker) amongSiblings(class *Class) {
 	key := join("class", class.Name)
 	if c.depth[class.Name] == 1 {
-		c.rootClass(key, class)
+		if c.sound(key + ".parent") {
+			c.rootClass(key, class)
+		}
 		return
 	}
 	kind := class.Rate.Kind()

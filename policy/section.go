@@ -10,6 +10,9 @@ import (
 func (p *Policy) decode(r *report, root *node, whole bool) {
 	for _, e := range root.keys {
 		if err := checkKey(e.name, sections, nil); err != nil {
+			if near := nearest(e.name, sections); near != "" {
+				r.bad[near] = true // what is in this one is not missing there
+			}
 			c := complaintOf(err)
 			r.wrongAt(e.at, join("", e.name), c.problem, c.allowed)
 			continue

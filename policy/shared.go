@@ -41,6 +41,9 @@ func (c fleetChecker) shared(key string, class *Class) {
 		return
 	}
 	i := slices.IndexFunc(c.p.Fleets, func(f Fleet) bool { return f.Name == class.Shared })
+	if i < 0 && !c.sound("fleet") {
+		return
+	}
 	if i < 0 {
 		allowed := hintOf(c.checker, class.Shared, "fleets", c.p.Fleets, fleetName)
 		if len(c.p.Fleets) == 0 {

@@ -65,6 +65,8 @@ func (c timesChecker) at(key string, i int, class *Class) {
 		c.wrong(key+".rate", fmt.Sprintf("%q counts %v, and the rate %q counts %v", a.Rate, a.Rate.Kind(), class.Rate, class.Rate.Kind()),
 			"a rate in "+class.Rate.Kind().String())
 		return
+	case a.Ceil != none && class.Parent == "" && !c.sound(join("class", class.Name)+".parent"):
+		return
 	case a.Ceil != none && class.Parent == "":
 		c.wrong(key+".ceil", "the class has no parent, so it shares with nobody", "name a parent, or leave it out")
 		return
