@@ -19,8 +19,9 @@ func newSession(s *Server, client sock.End, source netip.AddrPort, at *localAddr
 	t.upstream = side{session: t, end: noEnd}
 	t.up.init(t, stats.Upstream, nil)
 	t.down.init(t, stats.Downstream, nil)
-	t.relay, t.driver = t.streams.begin(t), &t.dialling
-	t.dialling.session, t.place.session = t, t
+	t.dialling = &dialling{session: t}
+	t.relay, t.driver = t.streams.begin(t), t.dialling
+	t.place.session = t
 	t.course.walk = t.conf.leads.Walk()
 	t.poller = s.pollers[t.id%uint64(len(s.pollers))]
 	return t

@@ -64,8 +64,10 @@ func (d *dialling) granted(by *direction, now time.Time) {
 
 // finish implements part.
 func (d *dialling) finish(stats.Result) {
-	d.session.up.departed() // if it has not, it never will
-	d.stop()
+	if d != nil {
+		d.session.up.departed() // if it has not, it never will
+		d.stop()
+	}
 }
 
 // awaitSlot acquires a slot, at once or later, and then tries an address.
@@ -81,7 +83,7 @@ func (d *dialling) stop() {
 	d.clock.stop()
 	d.search.stop()
 	d.race.end()
-	*d = dialling{session: d.session}
+	d.session.dialling = nil
 }
 
 // tryUpstream tries the next upstream of the list. If there is none, the session ends.

@@ -133,7 +133,7 @@ func (e *entrance) relayMade(a *association, err error) {
 	t.greeting.stop()
 	answer := e.protocol.Connected(a.local())
 	e.protocol = nil
-	t.stage, t.relay, t.driver, a.users = relaying, a, a, e.users
+	t.stage, t.relay, t.driver, t.dialling, a.users = relaying, a, a, nil, e.users
 	if a.serve(); e.tell(answer) {
 		t.client.keepAlive(time.Duration(t.conf.IdleTimeout)) // while datagrams come for it, it is not idle
 		a.drive()

@@ -148,7 +148,7 @@ func (g *greeting) take(peeked []byte) bool {
 func (g *greeting) done() {
 	g.next, g.then = g.then, nil
 	g.stop()
-	g.session.driver = &g.session.dialling
+	g.session.driver = g.session.dialling
 }
 
 // changed implements driver.

@@ -91,7 +91,7 @@ func (r *race) remove(one *rival) {
 // of the present attempt. If it has failed, and no attempt is under way beside it, the next
 // address has its turn.
 func (r *rival) answered() {
-	t, d := r.session, &r.session.dialling
+	t, d := r.session, r.session.dialling
 	if err := connected(&r.side, r.target.Address().AddrPort); err != nil {
 		if r.failed(err); !t.upstream.isWatched() {
 			d.clock.stop()
@@ -109,7 +109,7 @@ func (r *rival) answered() {
 
 // win makes the attempt of a rival the present one. The session has no present one now.
 func (r *rival) win() {
-	t, d := r.session, &r.session.dialling
+	t, d := r.session, r.session.dialling
 	d.race.remove(r)
 	t.course.take(r.target.Address())
 	t.upstream.end, t.course.origin.place = r.release(), r.place
@@ -124,7 +124,7 @@ func (r *rival) win() {
 
 // failed takes a rival out of the race, and notes why its address cannot be reached.
 func (r *rival) failed(err error) {
-	d := &r.session.dialling
+	d := r.session.dialling
 	d.race.remove(r)
 	r.close()
 	r.target.Failed(time.Now(), err)

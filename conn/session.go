@@ -35,14 +35,14 @@ type tcpSession struct {
 	mu     sync.Mutex
 	stage  stage
 	rests  bool   // of the janitor: its relay need not be tended before something moves
-	driver driver // greeting, then &dialling, then relay, then over
+	driver driver // greeting, then dialling, then relay, then over
 
 	client, upstream side
 	up, down         direction // upstream and downstream
 	relay            relay
-	streams          streams // the relay, unless that is one of messages
-	place            place   // its slot in the class
-	dialling         dialling
+	streams          streams   // the relay, unless that is one of messages
+	place            place     // its slot in the class
+	dialling         *dialling // nil: the session has its upstream, or needs none
 	course           course
 	copies           *copies       // for a policy in the shadow; nil: there is none
 	quietFrom        time.Duration // the age of the session when something last moved; see tend
