@@ -46,6 +46,7 @@ var groups = map[string]struct{ title, about string }{
 	"conns": {"Connections", `A client connects, sends a byte, receives a byte, and closes. Eight clients run at once; when one has gone, the next one comes. At an entry, each first asks for its server, in the same segment.`},
 	"idle": {"Idle sessions", `10,000 sessions, or as many as the limit of descriptors allows, have carried a byte each way and now carry nothing. The
 table has resident memory and descriptors for each session, memory before the first, and how much the proxy runs meanwhile.
+"KiB each" is what the second half of the sessions adds, divided by their number: what a proxy takes once comes with the first half.
 It does not include what the kernel holds for sockets.`},
 	"udp": {"Datagrams", `The highest rate at which at most 1 datagram in 1,000 is lost, to within 3 %. The source sends datagrams one by one, or 32
 in one piece that the kernel splits (UDP_SEGMENT). HAProxy does not relay UDP.`},
