@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -146,11 +147,11 @@ const (
 )
 
 // failed counts an accept error and begins a pause. It logs the first of several errors in a
-// row, and later each one that begins the longest pause.
+// row, and later each one that begins the longest pause, unless there are too many of all sockets.
 func (t *tcpSocket) failed(sv *service, err error) {
 	sv.stats.AcceptErrors.Add(1)
 	if t.backoff == minBackoff || t.backoff == maxBackoff {
-		t.server.log.Error("accept failed; trying again", "listener", sv.terms.Load().Name, "err", err)
+		t.server.failing.log(t.server.log, slog.LevelError, "accept failed; trying again", "listener", sv.terms.Load().Name, "err", err)
 	}
 	t.retry = time.Now().Add(t.backoff)
 	time.AfterFunc(t.backoff, func() { t.poller.Revisit(t) })

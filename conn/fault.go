@@ -1,6 +1,8 @@
 package conn
 
 import (
+	"context"
+	"log/slog"
 	"sync"
 	"time"
 )
@@ -67,6 +69,18 @@ func (r *ratelimit) allow(now time.Time) (suppressed int, ok bool) {
 	return suppressed, true
 }
 
+// log logs something, unless there was too much.
+func (r *ratelimit) log(log *slog.Logger, level slog.Level, what string, about ...any) {
+	suppressed, ok := r.allow(time.Now())
+	if !ok {
+		return
+	}
+	if suppressed > 0 {
+		about = append(about, "suppressed", suppressed)
+	}
+	log.Log(context.Background(), level, what, about...)
+}
+
 // warn logs a fault of the session, unless there were too many.
 func (t *tcpSession) warn(f fault, about ...any) {
 	t.server.warn(t.service, t.conf.Name, f, append([]any{"client", t.clientName()}, about...))
@@ -74,13 +88,5 @@ func (t *tcpSession) warn(f fault, about ...any) {
 
 // warn logs a fault at a listener, unless there were too many.
 func (s *Server) warn(sv *service, listener string, f fault, about []any) {
-	suppressed, ok := sv.faults[f].allow(time.Now())
-	if !ok {
-		return
-	}
-	about = append([]any{"listener", listener}, about...)
-	if suppressed > 0 {
-		about = append(about, "suppressed", suppressed)
-	}
-	s.log.Warn(f.String(), about...)
+	sv.faults[f].log(s.log, slog.LevelWarn, f.String(), append([]any{"listener", listener}, about...)...)
 }

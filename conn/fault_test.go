@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"shaper/stats"
 )
 
@@ -76,5 +78,24 @@ func TestFaultsDoNotFloodTheLog(t *testing.T) {
 		if got := strings.Count(r.log.String(), c.fault.String()); got < 1 || got > 2*faultBurst {
 			t.Errorf("%v: logged %d times of %d", c.fault, got, n)
 		}
+	}
+}
+
+// If accepting fails and works in turn, as it does while descriptors are short, the log says so now
+// and then only, however many listeners there are.
+func TestAcceptErrorsDoNotFloodTheLog(t *testing.T) {
+	addr, _ := listen(t)
+	r := run(t, forward(addr, fast))
+	sv := r.service("l")
+	const n = 3 * faultBurst
+	for range n {
+		socket := &tcpSocket{server: r.Server, poller: r.pollers[0], backoff: minBackoff} // of no service: its turns do nothing
+		socket.failed(sv, unix.EMFILE)
+	}
+	if got := sv.stats.AcceptErrors.Load(); got != n {
+		t.Errorf("%d errors are counted, want %d", got, n)
+	}
+	if got := strings.Count(r.log.String(), "accept failed"); got < 1 || got > 2*faultBurst {
+		t.Errorf("%d lines of %d errors", got, n)
 	}
 }

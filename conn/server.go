@@ -53,6 +53,7 @@ type Server struct {
 	relayAt  relayAddrs
 	routing  routing
 	stopping atomic.Bool // Shutdown has begun; it is set with mu held
+	failing  ratelimit   // of errors of accept: they mostly have one cause for all listeners
 
 	// mu guards all that follows.
 	mu       sync.Mutex
