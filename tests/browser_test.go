@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // browser is a page in a headless Chromium, which the test drives through its DevTools protocol:
@@ -130,14 +131,11 @@ func (b *browser) call(method string, params map[string]any, into any) {
 		b.t.Fatalf("%s: %v", method, err)
 	}
 	var got reply
-	waitFor(b.t, "the browser answers "+method, func() bool {
-		select {
-		case got = <-answer:
-			return true
-		default:
-			return false
-		}
-	})
+	select {
+	case got = <-answer:
+	case <-time.After(patience):
+		b.t.Fatalf("the browser has not answered %s within %v", method, patience)
+	}
 	if got.Error.Message != "" {
 		b.t.Fatalf("%s: %s", method, got.Error.Message)
 	}
@@ -163,10 +161,16 @@ func (b *browser) eval(expression string) any {
 	return got.Result.Value
 }
 
-// await waits until an expression is true.
+// await waits until an expression is true. A look takes the page some time, so it has a pause before the next.
 func (b *browser) await(what, expression string) {
 	b.t.Helper()
-	waitFor(b.t, what, func() bool { return b.eval(expression) == true })
+	waitFor(b.t, what, func() bool {
+		if b.eval(expression) == true {
+			return true
+		}
+		time.Sleep(20 * time.Millisecond)
+		return false
+	})
 }
 
 // open loads a page.
