@@ -22,14 +22,15 @@ func (b *browser) paint(url string) float64 {
 	return b.eval(`performance.getEntriesByName("first-contentful-paint")[0].startTime`).(float64)
 }
 
-// seesPaint measures the first paint of pages, beside an empty page in the same seconds.
+// seesPaint measures the first paint of pages, beside an empty page in the same seconds. Only at full size
+// is that a figure; else it shows that each page paints.
 func seesPaint(t *testing.T, b *browser, pages map[string]string) {
 	t.Helper()
 	static := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, emptyPage) }))
 	defer static.Close()
 	pages["an empty page"] = static.URL + "/"
 	took := map[string][]float64{}
-	for range trial.Size(5, 25) {
+	for range trial.Size(1, 25) {
 		for name, url := range pages {
 			took[name] = append(took[name], b.paint(url))
 		}
