@@ -50,9 +50,9 @@ func buildAndRun(m *testing.M) int {
 	return m.Run()
 }
 
-// build builds the program as a file of binDir.
+// build builds the program as a file of binDir, without tables for debuggers, as `make build` does.
 func build(name string, flags ...string) error {
-	args := append([]string{"build", "-o", filepath.Join(binDir, name)}, flags...)
+	args := append([]string{"build", "-ldflags=-s -w", "-o", filepath.Join(binDir, name)}, flags...)
 	cmd := exec.Command("go", append(args, "./cmd/shaper")...)
 	cmd.Dir = ".."
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -456,7 +456,7 @@ const stripeModule = "github.com/stripe/stripe-mock@v0.203.0"
 func stripeMock(t *testing.T) (plain, secure string) {
 	t.Helper()
 	install := exec.Command("go", "install", stripeModule)
-	install.Env = append(os.Environ(), "GOBIN="+binDir, "GOFLAGS=-mod=mod")
+	install.Env = append(os.Environ(), "GOBIN="+binDir, "GOFLAGS=-mod=mod -ldflags=-w")
 	install.Dir = binDir
 	if out, err := install.CombinedOutput(); err != nil {
 		skipUnlessCI(t, "%s cannot be built: %v\n%s", stripeModule, err, out)
