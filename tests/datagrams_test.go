@@ -186,6 +186,9 @@ func TestTransparentDatagrams(t *testing.T) {
 		t.Errorf("shaper sessions prints\n%s", out)
 	}
 	r.clearsWhatItHasApplied(t, before, applied)
+	if out := r.must("history"); !strings.Contains(out, "nft clear by uid=0 pid=") || !strings.Contains(out, "- nft inet shaper: the table and its routing\n") {
+		t.Errorf("the history is\n%s", out)
+	}
 }
 
 // answer answers datagrams at an address of the server. It returns who has sent them.
