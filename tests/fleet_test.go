@@ -57,7 +57,8 @@ func sendAll(t *testing.T, fleet []*program, first, others int) {
 
 // TestFleetSharesOneAccount lets shapers send through one account of 20 messages a second, at a provider
 // that refuses what comes sooner. All of them send all the time, or one sends and the others are
-// idle. All is accepted, and at least 98 % of the limit is used.
+// idle. All is accepted, and at least 98 % of the limit is used. The cases run side by side: each takes
+// little of a processor.
 func TestFleetSharesOneAccount(t *testing.T) {
 	members, each := trial.Size(3, 8), trial.Size(20, 250)
 	const limit = "rate = \"20 messages/s\"\nheadroom = \"1%\""
@@ -71,6 +72,7 @@ func TestFleetSharesOneAccount(t *testing.T) {
 		{"two limits", each, each, "rate = \"30 messages/s\"\nalso = [{ rate = \"1200 messages/min\", algorithm = \"leaky\", headroom = \"1%\" }]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			store := fleettest.StartRedis(t)
 			rule := &spacing{gap: 50 * time.Millisecond}
 			p := spacedProvider(t, rule)

@@ -85,6 +85,7 @@ func TestTreeSharesEqualHTB(t *testing.T) {
 	for i := 0; i < len(patterns); i += step {
 		p := patterns[i]
 		t.Run(strings.ReplaceAll(p.name, " ", "_"), func(t *testing.T) {
+			t.Parallel()
 			near, far := wire(t)
 			kernel, user := p.throughHTB(t, near, far), p.throughShaper(t)
 			time.Sleep(settle)
