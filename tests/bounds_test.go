@@ -195,7 +195,7 @@ func getCode(p *program, path string) int {
 }
 
 // connections is the number of connections that TestConnectionsLeaveNothing makes.
-var connections = trial.Size(8_000, 100_000)
+var connections = trial.Size(3_000, 100_000)
 
 // After many connections that end in every way, the daemon has no more descriptors and
 // goroutines than at the start.
