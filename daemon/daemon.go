@@ -156,8 +156,8 @@ func (d *daemon) obey() error {
 	}
 }
 
-// drain notes who stops the daemon and why, stops accepting, lets open sessions go on for the drain time of the policy, and then
-// resets those that remain. A second signal resets them at once.
+// drain notes who stops the daemon and why. It stops accepting, lets open sessions go on for the
+// drain time of the policy, and then resets those that remain. A second signal resets them at once.
 func (d *daemon) drain(by caller, why string) {
 	d.draining.Store(true)
 	patience := d.keeper.stop(by, "why", why, "sessions", len(d.server.Sessions()))
