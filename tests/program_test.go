@@ -121,8 +121,8 @@ func (p *program) signal(s syscall.Signal) {
 
 // stop ends the daemon with SIGTERM if it still runs. It checks the exit code and the log.
 func (p *program) stop() {
-	if !p.hasExited() {
-		p.signal(syscall.SIGTERM)
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.t.Error(err)
 	}
 	p.awaitExit(patience)
 	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
