@@ -10,28 +10,25 @@ import (
 	"shaper/stats"
 )
 
-// do calls f with the session's lock held, unless the session has ended. A panic ends this
-// session only.
+// do calls f with the session's lock held, unless the session has ended. If f has ended a greeting, the
+// session then goes on without the lock. A panic ends this session only.
 func (t *tcpSession) do(f func(*tcpSession)) {
 	defer t.server.rescue(t) // after mu is unlocked
-	if next := t.locked(f); next != nil {
+	var next func()
+	func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.stage == ended {
+			return
+		}
+		f(t)
+		if g := t.greeting; g != nil {
+			next, g.next = g.next, nil
+		}
+	}()
+	if next != nil {
 		next()
 	}
-}
-
-// locked calls f with the lock of the session held, unless the session has ended. It returns how the
-// session goes on without the lock, if f has ended a greeting; otherwise nil.
-func (t *tcpSession) locked(f func(*tcpSession)) (next func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.stage == ended {
-		return nil
-	}
-	f(t)
-	if g := t.greeting; g != nil {
-		next, g.next = g.next, nil
-	}
-	return next
 }
 
 // rescue makes a panic end one session only. Whoever works for a session defers it, and holds

@@ -167,7 +167,7 @@ func (t *udpSession) dial() error {
 	}
 	t.upstream = c
 	if t.up.Raw, err = c.SyscallConn(); err == nil && t.conf.Mode == policy.Transparent && !t.socket.has(t.destination.Port()) {
-		t.down.Raw, err = s.answerFrom(t.destination)
+		t.down.Raw, err = t.answerFrom(t.destination)
 		t.hasForeign = err == nil
 	}
 	if err != nil {
@@ -180,7 +180,8 @@ func (t *udpSession) dial() error {
 
 // answerFrom returns the socket that is bound to the address of a server. If other listeners of ours
 // have its port, they share it for that moment.
-func (s *Server) answerFrom(at netip.AddrPort) (syscall.RawConn, error) {
+func (t *udpSession) answerFrom(at netip.AddrPort) (syscall.RawConn, error) {
+	s := t.socket.server
 	raw, err := s.foreign.acquire(s, at)
 	if !errors.Is(err, unix.EADDRINUSE) {
 		return raw, err

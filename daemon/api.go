@@ -35,7 +35,7 @@ func (d *daemon) controlHandler() http.Handler {
 	}))
 	mux.Handle("GET /v1/policy", jsonHandler(func(caller, *http.Request) (any, error) { return d.keeper.view.Load().policy, nil }))
 	mux.Handle("GET /v1/history", jsonHandler(d.serveHistory))
-	mux.Handle("POST /v1/history", jsonHandler(d.serveNote))
+	mux.Handle("POST /v1/history", jsonHandler(func(by caller, r *http.Request) (any, error) { return d.keeper.serveNote(by, r) }))
 	mux.Handle("POST /v1/diff", jsonHandlerWithin(maxPolicyBody, d.serveDiff))
 	mux.Handle("POST /v1/reload", jsonHandler(d.serveReload))
 	mux.Handle("POST /v1/confirm", jsonHandler(d.serveConfirm))
@@ -116,7 +116,7 @@ type Noted struct {
 var Notable = []string{"tc apply", "tc clear", "nft apply", "nft clear"}
 
 // serveNote puts into the history what a command says that it has changed.
-func (d *daemon) serveNote(by caller, r *http.Request) (any, error) {
+func (k *keeper) serveNote(by caller, r *http.Request) (any, error) {
 	var told Noted
 	if err := decode(r, &told); err != nil {
 		return nil, err
@@ -126,6 +126,6 @@ func (d *daemon) serveNote(by caller, r *http.Request) (any, error) {
 	if !slices.Contains(Notable, told.What) || len(told.Changes) == 0 || slices.ContainsFunc(told.Changes, alien) {
 		return nil, usageError("what: %q is not a change of the kernel, or it has no changes, or others; a request is like {\"what\": \"tc apply\", \"changes\": [{\"op\": \"+\", \"what\": \"tc\", \"name\": \"eth0\"}]}", told.What)
 	}
-	d.keeper.note(by, Record{What: told.What, Changes: told.Changes})
+	k.note(by, Record{What: told.What, Changes: told.Changes})
 	return struct{}{}, nil
 }

@@ -51,15 +51,10 @@ func (l *lane) look() bool {
 		l.x.accounts.hear(l.in.bytes()[:n])
 	}
 	goesOn := l.body.pass(n, event == frame.End)
-	switch {
-	case !l.isEndless():
-		return goesOn
-	case l.isUp():
-		l.closeAfterRefusal()
-		return true
+	if l.waste.isEndless() {
+		return l.waste.stop()
 	}
-	l.abandon()
-	return false
+	return goesOn
 }
 
 // readMore reads more. At the end of the stream, it decides what the remaining bytes are.
@@ -140,7 +135,7 @@ func (l *lane) handle() bool {
 	case m.InOrder && l.backlog.pending() > 0:
 		return l.keepPlace()
 	case m.Answers && l.x.settle():
-		l.swallow()
+		l.waste.all()
 		return true
 	case l.x.protocol.isHTTP(): // a response passes as bytes
 		l.redirect()

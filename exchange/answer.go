@@ -70,8 +70,9 @@ type answer struct {
 	lost    bool // the line or the body is too long to keep
 
 	// While the answer is held back; see judge.
-	followed int // bytes of its body that content has taken
-	reserved int // memory, in bytes
+	heldFrom time.Time // when that began
+	followed int       // bytes of its body that content has taken
+	reserved int       // memory, in bytes
 
 	settled [2]settlement // in messages and in tokens
 	tooFast *shaper.Class // the class whose signal the answer has; nil: none

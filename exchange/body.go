@@ -22,11 +22,7 @@ type body struct {
 func (b *body) pass(n int, ends bool) bool {
 	l := b.lane
 	if l.state == swallowing {
-		l.in.consume(n)
-		l.swallowedBytes += n
-		if ends {
-			l.swallowed()
-		}
+		l.waste.take(n, ends)
 		return true
 	}
 	b.remaining, b.ends, l.state = n, ends, passing

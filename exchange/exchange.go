@@ -170,7 +170,8 @@ func (x *Exchange) Flush() {
 // or thrown away. The host calls it now and then.
 func (x *Exchange) Tend(now time.Time) {
 	x.noteTime(now)
-	x.down.hurry()
+	x.accounts.hurry(&x.down)
+	x.down.waste.hurry()
 	before, late := x.link.InFlight(), now.Add(-answerPatience)
 	if x.link.Expire(late, x.giveUp); x.link.InFlight() == before {
 		return

@@ -36,7 +36,7 @@ func (a *answer) hasSignalInBody() (has bool) {
 // is cut, is broken, is too long or finds no memory is read again as it passes on.
 func (a *answer) judge(l *lane) bool {
 	if l.state != judging {
-		l.state, l.since = judging, l.x.now
+		l.state, a.heldFrom = judging, l.x.now
 	}
 	for {
 		body := l.in.bytes()[l.found.size:]
@@ -66,6 +66,17 @@ func (a *answer) follow(body []byte) (ended bool) {
 		n, _, ended = a.content.Next(body[a.followed:])
 	}
 	return ended
+}
+
+// hurry waits no longer for the rest of an answer that has been held back for too long: it passes on.
+func (a *accounts) hurry(l *lane) {
+	if l.state != judging {
+		return
+	}
+	if one := &a.book.answer; l.x.now.Sub(one.heldFrom) > answerPatience {
+		one.passOn(l)
+		l.x.host.Revisit()
+	}
 }
 
 // passOn ends the wait for the body, which is read from its beginning as the answer passes on.

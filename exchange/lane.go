@@ -1,8 +1,6 @@
 package exchange
 
 import (
-	"time"
-
 	"shaper/frame"
 	"shaper/shaper"
 	"shaper/stats"
@@ -23,10 +21,7 @@ type lane struct {
 	found   found
 	backlog backlog // the messages that wait
 	body    body
-
-	// Of the states judging and swallowing.
-	since          time.Time // when it began
-	swallowedBytes int       // of the body
+	waste   waste
 }
 
 // A state says what a lane does.
@@ -39,7 +34,7 @@ const (
 	handling                // a message is found, and waits at the front of the input
 	passing                 // body.remaining bytes may be offered to their class
 	waiting                 // a piece of them waits in its class
-	swallowing              // it throws away the body of a refused request
+	swallowing              // it throws away what was found; see waste
 	discarding              // it throws away all that comes, because a refusal ends the connection
 	finishing               // nothing more comes, and the held bytes are written
 	ended                   // the receiver knows that nothing more comes
@@ -64,7 +59,7 @@ func (f *found) cost() shaper.Cost {
 
 func (l *lane) init(x *Exchange, direction stats.Direction, d Direction, scan frame.Scanner) {
 	l.x, l.direction, l.wire, l.scan = x, direction, d, scan
-	l.out.x, l.out.wire, l.backlog.lane, l.body.lane = x, d, l, l
+	l.out.x, l.out.wire, l.backlog.lane, l.body.lane, l.waste.lane = x, d, l, l, l
 }
 
 func (l *lane) isUp() bool { return l.direction == stats.Upstream }

@@ -3,6 +3,7 @@ package exchange
 import (
 	"fmt"
 	"strconv"
+	"time"
 
 	"shaper/frame"
 	"shaper/shaper"
@@ -33,7 +34,7 @@ func (m *message) refuse(reason stats.Reason) {
 	case f.Close:
 		l.state = discarding
 	case x.protocol.isHTTP() && !l.found.whole && !hasPassed: // in other protocols, found may be a later message
-		l.beginSwallowing()
+		l.waste.begin()
 	}
 	if x.link.Refuse(f, x.down.body.remaining == 0) {
 		x.refusals.write(f, cost)
@@ -102,14 +103,14 @@ func (r *refusals) write(m *frame.Message, cost shaper.Cost) {
 	x.text = x.link.AppendRefusal(x.text[:0], m, refusal)
 	x.down.out.send(x.text)
 	if m.Close && !x.stopped {
-		x.endAfterRefusal()
+		r.endConnection()
 	}
 }
 
-// endAfterRefusal ends the connection with the refusal that was written last.
-func (x *Exchange) endAfterRefusal() {
-	x.down.state = finishing
-	x.linger(stats.Overflow)
+// endConnection ends the connection with the refusal that was written last.
+func (r *refusals) endConnection() {
+	r.x.down.state = finishing
+	r.x.linger(stats.Overflow)
 }
 
 // congested is the highest value of frame.Throttle.Congestion.
@@ -162,56 +163,69 @@ func (x *Exchange) heed(m *frame.Message) {
 	if x.accounts.tell(x.now) {
 		tooFast = true
 	} else if tooFast {
-		class.Provider().Throttled(x.now, m.Throttle.Pause(x.now), x.signal(m))
+		class.Provider().Throttled(x.now, m.Throttle.Pause(x.now), signalOf(x.protocol, m))
 		x.accounts.silence()
 	}
 	class.Provider().Answered(x.now, !tooFast)
 }
 
-// signal names what the provider said, for people.
-func (x *Exchange) signal(m *frame.Message) string {
+// signalOf names what the provider said, for people.
+func signalOf(p protocol, m *frame.Message) string {
 	switch {
 	case !m.Throttle.Limited:
 		return "congestion"
-	case x.protocol.isSMPP():
+	case p.isSMPP():
 		return fmt.Sprintf("%#x", m.Status)
 	}
 	return strconv.Itoa(m.Status)
 }
 
-// beginSwallowing begins to throw away the body of what was found.
-func (l *lane) beginSwallowing() { l.state, l.since, l.swallowedBytes = swallowing, l.x.now, 0 }
-
-// isEndless reports whether the lane throws away more than such a body may have.
-func (l *lane) isEndless() bool {
-	return l.state == swallowing && l.swallowedBytes > frame.MaxSwallow
+// A waste throws away what its lane has found: the body of a request that was refused, or an answer
+// that the client does not get, because its request is sent again. The lane is swallowing meanwhile.
+// Peers may send such a body without end, so it has bounds.
+type waste struct {
+	lane  *lane
+	since time.Time // when it began
+	bytes int       // of the body
 }
 
-// closeAfterRefusal ends the connection after the refusal of the request whose body is thrown away,
-// since that is too long.
-func (l *lane) closeAfterRefusal() {
-	l.state = discarding
-	if frame.CloseAfterRefusal(l.scan) {
-		l.x.endAfterRefusal()
-	}
+// begin begins to throw away the body of what was found.
+func (w *waste) begin() {
+	w.lane.state, w.since, w.bytes = swallowing, w.lane.x.now, 0
 }
 
-// swallow throws away the answer that was found: the client does not get it.
-func (l *lane) swallow() {
-	l.beginSwallowing()
+// all throws away what was found.
+func (w *waste) all() {
+	l := w.lane
+	w.begin()
 	l.in.consume(l.found.size)
 	if l.found.whole {
-		l.swallowed()
+		w.end()
 	}
 }
 
-// swallowed ends the state swallowing: the last byte was thrown away.
-func (l *lane) swallowed() {
+// take throws away n bytes of the body. ends says that these are the last.
+func (w *waste) take(n int, ends bool) {
+	w.lane.in.consume(n)
+	w.bytes += n
+	if ends {
+		w.end()
+	}
+}
+
+// end ends the state swallowing: the last byte was thrown away.
+func (w *waste) end() {
+	l := w.lane
 	l.found.open = false
 	if l.state = reading; !l.isUp() {
 		l.x.accounts.end(l.x.now)
 		l.x.refusals.writeDue()
 	}
+}
+
+// isEndless reports whether more is thrown away than such a body may have.
+func (w *waste) isEndless() bool {
+	return w.lane.state == swallowing && w.bytes > frame.MaxSwallow
 }
 
 // messageEnded is called after the last byte of a message was passed on.

@@ -104,22 +104,32 @@ func (m *message) putBack() bool {
 // waits.
 const answerPatience = time.Minute
 
-// hurry waits no longer for the rest of an answer for which it has waited too long: one that is held
-// back passes on, and one that is thrown away ends the connection.
-func (l *lane) hurry() {
-	switch tooLong := l.x.now.Sub(l.since) > answerPatience; {
-	case l.state == judging && tooLong:
-		l.x.accounts.book.answer.passOn(l)
-		l.x.host.Revisit()
-	case l.state == swallowing && !l.isUp() && tooLong:
-		l.abandon()
+// stop ends the connection because the body is too long: after the refusal of its request, or at once
+// if it is that of an answer. It reports whether the lane goes on.
+func (w *waste) stop() bool {
+	l := w.lane
+	if !l.isUp() {
+		w.abandon()
+		return false
+	}
+	l.state = discarding
+	if frame.CloseAfterRefusal(l.scan) {
+		l.x.refusals.endConnection()
+	}
+	return true
+}
+
+// hurry ends the connection if the rest of an answer takes too long.
+func (w *waste) hurry() {
+	if l := w.lane; l.state == swallowing && !l.isUp() && l.x.now.Sub(w.since) > answerPatience {
+		w.abandon()
 	}
 }
 
-// abandon ends the connection amid an answer that is thrown away.
-func (l *lane) abandon() {
-	l.fail(frame.Abandon(l.scan))
-	l.over()
+// abandon ends the connection amid an answer.
+func (w *waste) abandon() {
+	w.lane.fail(frame.Abandon(w.lane.scan))
+	w.lane.over()
 }
 
 // over ends a lane. If it is that of the provider, nothing is sent again any more.

@@ -70,7 +70,7 @@ func (l *Lease) ask(now time.Time) (units int64, at time.Time) {
 	}
 	at = latest(latest(at, l.retry), l.paused.Add(-m.link.leadTime()))
 	if class.Algorithm == Slots {
-		at = latest(at, l.opens.Add(-m.ahead(now)))
+		at = latest(at, l.opens.Add(-l.ahead(now)))
 	}
 	if m.mode == FromStore {
 		at = latest(at, l.machine.ready())
@@ -79,15 +79,13 @@ func (l *Lease) ask(now time.Time) (units int64, at time.Time) {
 }
 
 // ahead returns how long after a call leaves the first slot begins that it can get, at least.
-func (m *Machine) ahead(now time.Time) time.Duration {
+func (l *Lease) ahead(now time.Time) time.Duration {
+	m := l.machine
 	if m.mode == OnShare {
 		return 0
 	}
-	return m.link.lead(m.current) + m.arrival(now)
+	return m.link.lead(m.current) + m.link.arrival(now)
 }
-
-// arrival returns how long a call is on its way, rather less than more.
-func (m *Machine) arrival(now time.Time) time.Duration { return m.link.clock.error(now) * 7 / 8 }
 
 // watch looks at the lease again when the slots in hand have been missed, or to give back units of a
 // window that nobody wants.
@@ -179,7 +177,7 @@ func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 		if c.Wanted > 0 {
 			l.retry = m.link.clock.local(r.Till)
 			if !local { // the call has to arrive then
-				l.retry = l.retry.Add(-m.arrival(now))
+				l.retry = l.retry.Add(-m.link.arrival(now))
 			}
 		}
 		m.wake(l, now)

@@ -45,6 +45,9 @@ type link struct {
 // as away. When it knows the clock better, it waits until all blocks have ended that were granted before.
 func (l *link) vague(now time.Time) bool { return l.clock.error(now) > l.tooVague }
 
+// arrival returns how long a call is on its way, rather less than more.
+func (l *link) arrival(now time.Time) time.Duration { return l.clock.error(now) * 7 / 8 }
+
 // isKnown reports whether the store counts the member among those of the class, with what it has told of itself.
 func (l *link) isKnown(now time.Time) bool {
 	return !l.known.IsZero() && now.Sub(l.spoke) < standardTerms.hold
