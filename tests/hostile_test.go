@@ -84,8 +84,8 @@ func badPeers(a *authority, message string) []badPeer {
 	const short = "idle_timeout = \"1s\"\nconnect_timeout = \"1s\"\n"
 	ours, theirs := short+a.terminating("both")+"\n", short+a.originating("")+"\n"
 	return []badPeer{
-		{"the upstream closes at once", short, closes, message, false, nil, "any"}, // clean, or cut if it closes with unread bytes
-		{"the upstream closes", short, saying("", closes), message, false, nil, "clean"},
+		{"the upstream closes at once", short, closes, message, false, nil, "any"},    // clean, or cut if it closes with unread bytes
+		{"the upstream closes", "", saying("", closes), message, false, nil, "clean"}, // on a busy machine a second may pass before it does
 		{"the upstream resets at once", short, resets, message, false, nil, "cut"},
 		{"the upstream resets", short, saying("", resets), message, false, nil, "cut"},
 		{"the upstream never answers", short, silence, message, false, nil, "cut"},
