@@ -90,8 +90,9 @@ func TestMembersShareOneRate(t *testing.T) {
 	t.Logf("%d items of 3 members in %v, clocks wrong by at most %v", items, all[items-1].Sub(all[0]), worst)
 }
 
-// A member that never reaches a store says so, and holds everything up.
-func TestMemberWithoutStore(t *testing.T) {
+// joinNowhere returns a member of a class whose store nobody can reach. The caller closes it.
+func joinNowhere(t *testing.T) *Member {
+	t.Helper()
 	store, err := NewStore(Config{Addresses: []string{"127.0.0.1:1"}})
 	if err != nil {
 		t.Fatal(err)
@@ -100,6 +101,12 @@ func TestMemberWithoutStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return m
+}
+
+// A member that never reaches a store says so, and holds everything up.
+func TestMemberWithoutStore(t *testing.T) {
+	m := joinNowhere(t)
 	defer m.Close()
 	b := m.Budget("")
 	for until := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -121,14 +128,7 @@ func TestMemberWithoutStore(t *testing.T) {
 func TestMemberComesAgain(t *testing.T) {
 	var last int64
 	for range 3 {
-		store, err := NewStore(Config{Addresses: []string{"127.0.0.1:1"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := Join(Class{Name: "a", Rate: mustRate(t, "100 messages/s"), Late: time.Millisecond}, "m", Fallback{}, store, func(string) {})
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := joinNowhere(t)
 		m.mu.Lock()
 		if m.machine.seq <= last {
 			t.Errorf("the member has number %d, and the last one had %d", m.machine.seq, last)
