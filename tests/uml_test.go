@@ -14,12 +14,14 @@ import (
 )
 
 // umlScript is the init process of user-mode Linux. Its root is this machine's, read-only. Each
-// part of its output begins with a line "== NAME".
+// part of its output begins with a line "== NAME". Part "log" has what the programs wrote to
+// standard error.
 const umlScript = `#!/bin/bash
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t tmpfs tmpfs /mnt
+exec 2>/mnt/log
 mkdir -p /mnt/lib && ln -s /usr/lib/uml/modules /mnt/lib/modules
 for m in veth ifb sch_htb sch_tbf sch_fq_codel sch_sfq sch_ingress cls_u32 cls_flower cls_bpf act_mirred; do modprobe -d /mnt $m; done
 cd DIR
@@ -42,6 +44,7 @@ say clear; $S clear; tc qdisc show; ip -d link show dev wire
 ip link del wire; ip link add wire type veth peer name far && ip link set wire up && ip link set far up
 say hand; BYHAND
 tc qdisc show dev wire; tc class show dev wire | sort; tc filter show dev wire
+say log; cat /mnt/log
 say end
 halt -f
 `
@@ -144,6 +147,7 @@ func bootUML(t *testing.T, linux, dir, byHand string) map[string]string {
 	if _, whole := found["end"]; !whole {
 		t.Fatal(fmt.Errorf("user-mode Linux ended early: %w\n%s", err, &out))
 	}
+	t.Logf("log:\n%s", found["log"])
 	return found
 }
 
