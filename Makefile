@@ -86,8 +86,8 @@ playground:
 # they take half the processor time without it.
 #
 # With -trimpath the build cache serves the copies of this tree that tests build. Some packages
-# mostly wait, so twice as many as there are processors run side by side. Lint vets what GOTEST
-# does not. Nobody debugs the test binaries, so they have no DWARF.
+# mostly wait, so twice as many as there are processors run side by side, and eight of their parallel
+# tests. Lint vets what GOTEST does not. Nobody debugs the test binaries, so they have no DWARF.
 LONG   = AllReadTheSameRules AnswersAreHeldWithinBounds AnyPlanFollows ApplyUndoes CrashesGiveNoBudget FleetUsesTheLimit \
          GreedyAndIdle Guests.*Bounded Keys(Flood|Memory) LanguageModel LateCallsOfManyLeavers LateDepartures \
          Learn(Finds|GoesUp|Ignores) LeasesCostLittle ListsKeepTheOrder ManyKeys MutantsAreFound NothingIsEarly OwingEnds \
@@ -102,7 +102,7 @@ either = $(subst $() ,|,$(strip $(1)))
 GOTEST = $(GO) test -json -vet=off -ldflags=-w -timeout 20m
 test: export GOFLAGS += -trimpath
 test: deps lint
-	@{ $(GOTEST) -race -p $$((2*$$(nproc))) -skip '$(call either,Allocate $(LONG))' $$($(GO) list ./... | grep -vE '^shaper/($(call either,$(SINGLE) tests))$$') & \
+	@{ $(GOTEST) -race -p $$((2*$$(nproc))) -parallel 8 -skip '$(call either,Allocate $(LONG))' $$($(GO) list ./... | grep -vE '^shaper/($(call either,$(SINGLE) tests))$$') & \
 	   $(GOTEST) $(addprefix ./,$(SINGLE)); \
 	   $(GOTEST) -run '$(call either,$(PLAIN))' $$(grep -rlE --include='*_test.go' '^func Test.*($(call either,$(PLAIN)))' . | xargs -n 1 dirname | sort -u | grep -vE '^./($(call either,$(SINGLE) tests))$$'); \
 	   wait; \
