@@ -40,7 +40,7 @@ func (s *step) enter(id string) (target int64) {
 		}
 	}
 	gone := len(c.members) < were
-	s.claim()
+	s.holdBack()
 	target = s.present()
 	s.tellHorizon(gone)
 	for name, m := range c.members {
@@ -61,18 +61,24 @@ func (c *modelClass) remove(member string) {
 	}
 }
 
-// claim holds back the shares of members that have not come back after a loss, until they come.
+// holdBack keeps the shares of members that have not come back after a loss, under the name "", until they claim them.
+func (s *step) holdBack() {
+	c := s.class
+	if !c.lost || s.now < c.recover {
+		return
+	}
+	c.lost = false
+	if (c.shares > 0 || s.share > 0) && c.shares < whole-1000 { // else there were no members
+		c.members[""] = &modelMember{share: whole - c.shares, until: s.now - 1}
+		c.shares = whole
+	}
+}
+
+// claim takes the share of a member that has come back from what is held back.
 func (s *step) claim() {
 	c := s.class
-	if c.lost && s.now >= c.recover {
-		c.lost = false
-		if c.shares > 0 && c.shares < whole-1000 {
-			c.members[""] = &modelMember{share: whole - c.shares, until: s.now - 1}
-			c.shares = whole
-		}
-	}
-	absent, m := c.members[""], c.members[s.member]
-	if absent == nil || s.share == 0 || m != nil && m.share > 0 {
+	absent := c.members[""]
+	if absent == nil {
 		return
 	}
 	n := min(absent.share, s.share)
@@ -94,6 +100,9 @@ func (s *step) present() (target int64) {
 	case m == nil:
 		m = &modelMember{}
 		c.members[s.member] = m
+	}
+	if m.share == 0 {
+		s.claim()
 	}
 	at := s.now
 	if s.sent > 0 {

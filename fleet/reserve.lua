@@ -85,9 +85,8 @@ local function holdBack(n)
 end
 if lost == 1 and now >= recover then
   lost = 0
-  if shares > 0 and shares < WHOLE - 1000 then holdBack(WHOLE - shares) end
+  if (shares > 0 or share > 0) and shares < WHOLE - 1000 then holdBack(WHOLE - shares) end -- else there were no members
 end
-if absent > 0 and recorded == 0 and share > 0 then holdBack(math.max(absent - share, 0)) end
 
 -- The sum of the shares never exceeds the whole: a member gets more only when others have said
 -- that they know of having less.
@@ -99,6 +98,7 @@ if last == 0 then
   stale = seq <= (at and tonumber(string.match(string.sub(names, at + 1), '^%d+')) or 0)
 end
 if seq > last and not stale then
+  if absent > 0 and recorded == 0 then holdBack(math.max(absent - share, 0)) end
   local at = now
   if sent > 0 then at = math.min(sent, now) end
   redis.call('ZADD', M, int(at + grace), member)

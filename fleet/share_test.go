@@ -175,3 +175,38 @@ func TestFallbackFromTheStart(t *testing.T) {
 		}
 	}
 }
+
+// TestShareIsClaimedOnce has three members, and a store that loses them while only some reach it. What a member says without
+// a number claims nothing: nobody can tell how often it arrives. A newcomer gets none of the shares that are held back.
+func TestShareIsClaimedOnce(t *testing.T) {
+	const third = whole / 3
+	for _, c := range []struct {
+		first string // the only one that reaches the store during the recovery
+		seq   int64
+	}{{"a", 1}, {"a", 0}, {"b", 0}} {
+		for name, do := range both(t) {
+			class := &Class{Name: fmt.Sprint("acme", c), Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond}
+			now := Stamp(1_760_000_000_123_456)
+			call := func(op Op, member string, seq, share int64) Reply {
+				t.Helper()
+				now = now.Add(time.Millisecond)
+				r, err := do(now, &Call{Op: op, Class: class, Member: member, Seq: seq, Share: share, Grace: time.Minute})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return r
+			}
+			call(Beat, c.first, c.seq, third)
+			now = now.Add(10 * time.Second) // the recovery is over
+			for range 3 {
+				call(Take, "b", 0, third)
+			}
+			if got := call(Beat, "b", 1, third).Share; got > third {
+				t.Errorf("%s: %v: b gets %d millionths", name, c, got)
+			}
+			if got := call(Beat, "new", 1, 0).Share; got > 0 {
+				t.Errorf("%s: %v: a newcomer gets %d millionths", name, c, got)
+			}
+		}
+	}
+}
