@@ -47,7 +47,7 @@ func checkKey(name string, supported, others []string) error {
 	case slices.Contains(others, name):
 		return complain("supported here: "+strings.Join(supported, ", "), "not supported in this version")
 	}
-	return complain(Hint(name, "supported here", supported), "unknown key")
+	return complain(instead(name, supported), "unknown key")
 }
 
 // keyNames returns the names of the fields that this version supports, and of the others.
@@ -70,7 +70,7 @@ func decode[T any](r *report, key string, table *node, into *T, fields []field[T
 	for _, e := range table.keys {
 		f, err := find(fields, e.name)
 		if err != nil {
-			if near := nearest(e.name, supported); near != "" && table.get(near) == nil {
+			if near := meant(e.name, supported); near != "" && table.get(near) == nil {
 				r.bad[plainKey(join(key, near))] = true // it is probably misspelt, neither missing nor left out
 			}
 			c := complaintOf(err)
@@ -109,9 +109,19 @@ func (f field[T]) decode(r *report, key string, n *node, into *T, whole bool) {
 		}
 		if err := f.read(v, into); err != nil {
 			c := complaintOf(err)
-			r.wrong(item(key, i), c.problem, c.allowed)
+			r.wrong(item(key, i), f.told(c.problem, v.text), c.allowed)
 		}
 	}
+}
+
+// told returns a problem as an error tells it: without the value at its beginning, if that is secret.
+func (f field[T]) told(problem, value string) string {
+	for _, text := range []string{quote(value), value} {
+		if rest, found := strings.CutPrefix(problem, text+" "); found && f.isSecret {
+			return "it " + rest
+		}
+	}
+	return problem
 }
 
 // read checks the type of one value and sets it.

@@ -35,6 +35,7 @@
 //	field      builds the fields of which the schema consists
 //	describe   what a policy may contain
 //	decode     decodes a table of the file by its fields
+//	foreign    what people write for a key, and where it belongs
 //	syntax     parses TOML, and continues after a mistake
 //	node       the values of a TOML file, with their positions
 //

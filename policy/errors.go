@@ -177,8 +177,14 @@ func (r *report) given(keys ...string) bool {
 // newError returns an Error with the place of an offset.
 func (r *report) newError(offset int, key, problem, allowed string) Error {
 	at := r.place(offset)
-	return Error{File: at.file, Line: at.line, Column: at.column, Key: shorten(key), Problem: shorten(problem), Allowed: allowed}
+	return Error{File: at.file, Line: at.line, Column: at.column, Key: shorten(key), Problem: shorten(withoutPasswords(problem)), Allowed: allowed}
 }
+
+// password matches the user and the password before a host, as in a URL.
+var password = regexp.MustCompile(`((?://|")[^\s"/:@]*):[^\s"/@][^\s"]*@`)
+
+// withoutPasswords hides the passwords of addresses. Errors go to logs.
+func withoutPasswords(s string) string { return password.ReplaceAllString(s, "$1:xxxxx@") }
 
 // maxRepeated is how many characters of a key or a value an error repeats. Valid ones are
 // shorter, and so many suffice to recognize an invalid one.

@@ -14,10 +14,12 @@ type field[T any] struct {
 	required bool
 	// isQuantity says that the value is a rate, a size or a time, which has several spellings.
 	isQuantity bool
-	takes      takes
-	form       string                 // says what is allowed if the value has the wrong type
-	set        func(*T, string) error // reads one value or one item of a list; nil if this version does not support the key
-	get        func(*T) string        // prints the value as the file would have it
+	// isSecret says that the value may be the key of a client. Errors go to logs and do not repeat it.
+	isSecret bool
+	takes    takes
+	form     string                 // says what is allowed if the value has the wrong type
+	set      func(*T, string) error // reads one value or one item of a list; nil if this version does not support the key
+	get      func(*T) string        // prints the value as the file would have it
 	// family reads a value of one of the keys whose names begin as name does, before "NAME";
 	// rest is the rest of that name. It is nil if the field is a single key.
 	family func(rest string, into *T, value string) error

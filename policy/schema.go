@@ -158,6 +158,19 @@ var ruleFields = []field[Rule]{
 	unsupported[Rule]("sni"),
 }
 
+func init() {
+	owners = []owner{
+		{"", sections}, owns("[daemon]", daemonFields), owns("[class.NAME]", classFields), owns("[listener.NAME]", listenerFields),
+		owns("[[rule]]", ruleFields), owns("[tc.DEVICE]", tcFields), owns("[fleet.NAME]", fleetFields),
+	}
+}
+
+// owns returns the keys that a kind of section supports.
+func owns[T any](header string, fields []field[T]) owner {
+	keys, _ := keyNames(fields)
+	return owner{header, keys}
+}
+
 // tlsProtocols are names of protocols over TLS. The file sets TLS with other keys.
 var tlsProtocols = map[string]Protocol{"https": HTTP, "smpps": SMPP, "tls": TCP, "ssl": TCP}
 

@@ -10,7 +10,7 @@ import (
 func (p *Policy) decode(r *report, root *node, whole bool) {
 	for _, e := range root.keys {
 		if err := checkKey(e.name, sections, nil); err != nil {
-			if near := nearest(e.name, sections); near != "" {
+			if near := meant(e.name, sections); near != "" {
 				r.bad[near] = true // what is in this one is not missing there
 			}
 			c := complaintOf(err)

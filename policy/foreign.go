@@ -1,0 +1,71 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// foreign are words of tc, nginx, HAProxy and others, and the keys and sections that mean the same
+// here. The first that a section has counts.
+var foreign = map[string][]string{
+	"frontend": {"listener"}, "proxy": {"listener"}, "server": {"listener", "upstream"}, "port": {"listen"}, "address": {"listen", "http"},
+	"backend": {"upstream"}, "default_backend": {"upstream"}, "proxy_pass": {"upstream"}, "servers": {"upstream"}, "target": {"upstream"},
+	"global": {"daemon"}, "settings": {"daemon"}, "general": {"daemon"}, "redis": {"fleet", "shared"}, "store": {"fleet", "shared"},
+	"interface": {"tc"}, "device": {"tc"}, "qdisc": {"tc"}, "acl": {"rule"}, "match": {"rule"}, "filter": {"rule"},
+	"limit": {"rate", "class"}, "limits": {"also", "class"}, "bandwidth": {"rate"}, "speed": {"rate"}, "limit_rate": {"rate"}, "cir": {"rate"},
+	"max_rate": {"ceil"}, "peak": {"ceil"}, "pir": {"ceil"}, "bucket": {"burst"}, "capacity": {"burst"}, "cbs": {"burst"},
+	"interval": {"window"}, "period": {"window"}, "buffer": {"queue"}, "backlog": {"queue"}, "queue_size": {"queue"}, "quantum": {"weight"},
+	"prio": {"priority"}, "type": {"algorithm", "protocol"}, "key": {"per"}, "by": {"per"}, "maxconn": {"max_connections", "max_sessions"},
+	"concurrency": {"in_flight"}, "timeout": {"idle_timeout", "max_wait", "deadline"},
+	"src": {"source"}, "source_ip": {"source"}, "client": {"source"}, "sport": {"source_port"}, "dst": {"destination"}, "dest": {"destination"},
+	"dport": {"port"}, "url": {"path", "upstream"}, "uri": {"path"},
+	"ssl": {"tls"}, "cert": {"tls"}, "certificate": {"tls"}, "check": {"health"}, "healthcheck": {"health"}, "lb": {"balance"},
+	"whitelist": {"allow"}, "blacklist": {"deny"}, "password": {"password_file", "users"}, "auth": {"users"},
+	"metrics": {"http"}, "dashboard": {"http"}, "socket": {"control", "listen"}, "pieces": {"include"}, "includes": {"include"},
+}
+
+// meant returns the one of the keys of a section that was probably meant by an unknown one, or "".
+func meant(name string, supported []string) string {
+	for _, ours := range foreign[strings.ToLower(name)] {
+		if slices.Contains(supported, ours) {
+			return ours
+		}
+	}
+	return nearest(name, supported)
+}
+
+// An owner is a kind of section, and its keys.
+type owner struct {
+	header string // "[class.NAME]"; "" for the file, whose keys are the sections
+	keys   []string
+}
+
+// owners are set by an init, because the tables of the keys use the functions that use owners.
+var owners []owner
+
+// instead says what to write for a key that the section with these keys does not support: the key that
+// was probably meant, the sections that have it, or else all that is supported.
+func instead(name string, supported []string) string {
+	if ours := meant(name, supported); ours != "" {
+		return fmt.Sprintf("did you mean %q?", ours)
+	}
+	isSection := slices.ContainsFunc(owners, func(o owner) bool { return slices.Equal(o.keys, supported) })
+	for _, ours := range append([]string{name}, foreign[name]...) {
+		if below := below(ours); below != "" && isSection {
+			return fmt.Sprintf("%s belongs below %s", ours, below)
+		}
+	}
+	return Hint(name, "supported here", supported)
+}
+
+// below returns the headers of the sections that have a key; "" if none has.
+func below(key string) string {
+	var headers []string
+	for _, o := range owners {
+		if o.header != "" && slices.Contains(o.keys, key) {
+			headers = append(headers, o.header)
+		}
+	}
+	return orList(headers)
+}

@@ -1,0 +1,53 @@
+package policy
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// Errors go to logs. They do not repeat passwords in addresses, nor the values of fields of HTTP, which
+// may be keys of clients.
+func TestErrorsHideSecrets(t *testing.T) {
+	const text = `
+[class.a]
+rate = "1 messages/s"
+[fleet.prod]
+address = ["redis://:s3cret@10.0.0.5:6379", "shaper:s3cret@10.0.0.5:6379"]
+password = "s3cret"
+[listener.x]
+listen = "127.0.0.1:0"
+protocol = "http"
+upstream = ["http://me:s3cret@api.example/", "me:s3cret@api.example:80"]
+class = "a"
+[listener.y]
+listen = "127.0.0.1:0"
+mode = "connect"
+allow = ["https://me:s3cret@api.example/"]
+class = "a"
+[[rule]]
+"header:X-Api-Key" = ["s3cret*s3cret*", "s3\u0001cret", 53, true, 1.5, ["s3cret"]]
+class = "a"
+[[rule]]
+"header:X Api" = "s3cret"
+class = "a"
+[[rule]]
+"header:X-Api-Key" = { s3cret = 1 }
+class = "a"
+[[rule]]
+"header:X-Api-Key" = "s3cret
+class = "a"
+`
+	_, _, err := Parse("p.toml", []byte(text))
+	var all Errors
+	if !errors.As(err, &all) || len(all) < 12 {
+		t.Fatalf("%d mistakes: %v", len(all), err)
+	}
+	for _, e := range all {
+		for _, secret := range []string{"s3", "cret", "53", "1.5"} {
+			if strings.Contains(e.Problem+e.Allowed, secret) {
+				t.Errorf("%q is told: %v", secret, e)
+			}
+		}
+	}
+}
