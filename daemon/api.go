@@ -112,9 +112,6 @@ type Noted struct {
 	Changes []policy.Change `json:"changes"`
 }
 
-// Notable are the commands that change the kernel by themselves.
-var Notable = []string{"tc apply", "tc clear", "nft apply", "nft clear"}
-
 // serveNote puts into the history what a command says that it has changed.
 func (k *keeper) serveNote(by caller, r *http.Request) (any, error) {
 	var told Noted

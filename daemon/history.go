@@ -14,9 +14,9 @@ import (
 type Record struct {
 	Number int       `json:"number"` // from 1, since the daemon started
 	Time   time.Time `json:"time"`
-	By     string    `json:"by"` // "uid=0 pid=123", "signal", "timer", "start" or "failure"
+	By     string    `json:"by"` // "uid=0 pid=123", "signal", "timer", "start", "watch" or "failure"
 	// What is "start", "reload", "set", "set ended", "schedule", "confirm", "rollback", "reload rejected", "set rejected",
-	// "session closed", "shadow started", "shadow stopped", "stopping", or one of Notable.
+	// "session closed", "shadow started", "shadow stopped", "kernel corrected", "stopping", or one of Notable.
 	What   string    `json:"what"`
 	Before string    `json:"before,omitempty"` // hash of the policy file in force before
 	After  string    `json:"after"`            // hash of the policy file in force since then
@@ -27,12 +27,26 @@ type Record struct {
 	Error   string          `json:"error,omitempty"` // why it was rejected
 }
 
+// Notable are the commands that change the kernel by themselves.
+var Notable = []string{"tc apply", "tc clear", "nft apply", "nft clear"}
+
+// kernelCorrected is a record of what the daemon has put right in the kernel.
+const kernelCorrected = "kernel corrected"
+
+// isMinor reports whether such records may come in any number without a change of what is in force:
+// anybody on the control socket can be rejected, note something or try a policy in the shadow, and
+// another program can change the kernel again and again.
+func (r Record) isMinor() bool {
+	return r.Error != "" || r.What == kernelCorrected || strings.HasPrefix(r.What, "shadow ") || slices.Contains(Notable, r.What)
+}
+
 // History is the answer to GET /v1/history: the latest changes, the oldest of them first.
 type History []Record
 
 // Bounds of what a history holds: at most some 10 MB.
 const (
 	mostRecords  = 200
+	mostMinor    = 50  // of those, so that the others are not pushed out
 	longestValue = 200 // bytes of each text of a change
 	longestError = mostReported * longestValue
 )
@@ -61,10 +75,22 @@ func (h *history) add(r Record) Record {
 	}
 	r.Error = cut(r.Error, longestError)
 	h.records = append(h.records, r)
-	if n := len(h.records) - mostRecords; n > 0 {
-		h.records = slices.Delete(h.records, 0, n)
-	}
+	h.forget(Record.isMinor, mostMinor)
+	h.forget(func(Record) bool { return true }, mostRecords)
 	return r
+}
+
+// forget drops the oldest record of a kind if there are more than that many. The caller holds mu.
+func (h *history) forget(kind func(Record) bool, most int) {
+	n := 0
+	for _, r := range h.records {
+		if kind(r) {
+			n++
+		}
+	}
+	if i := slices.IndexFunc(h.records, kind); n > most {
+		h.records = slices.Delete(h.records, i, i+1)
+	}
 }
 
 // cut returns a text, or at most so many bytes of its beginning if it is longer.

@@ -156,7 +156,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		changes[i] = long
 	}
 	for range mostRecords + 3 {
-		h.add(Record{What: "set", Changes: changes, Error: most})
+		h.add(Record{What: "set", Changes: changes})
 	}
 	all := h.read()
 	if len(all) != mostRecords || all[0].Number != 4 || all[0].More != 7 || len(all[0].Changes) != mostLogged {
@@ -168,9 +168,47 @@ func TestHistoryIsBounded(t *testing.T) {
 			t.Errorf("a text of a change is %q", text)
 		}
 	}
-	if len(all[0].Error) > longestError+len("…") || changes[0].Old != long.Old {
-		t.Errorf("an error has %d bytes, and the change itself %d", len(all[0].Error), len(changes[0].Old))
+	if r := h.add(Record{What: "set rejected", Error: most}); len(r.Error) > longestError+len("…") || changes[0].Old != long.Old {
+		t.Errorf("an error has %d bytes, and the change itself %d", len(r.Error), len(changes[0].Old))
 	}
+}
+
+// However often a program notes something, tries something that is rejected or changes the kernel, the
+// changes of the policy stay in the history.
+func TestHistoryKeepsChanges(t *testing.T) {
+	const changes = mostRecords - mostMinor
+	for _, minor := range []Record{{What: "tc apply"}, {What: "nft clear"}, {What: kernelCorrected}, {What: "shadow started"},
+		{What: "set rejected", Error: "no"}, {What: "reload rejected", Error: "no"}} {
+		var h history
+		for range changes {
+			h.add(Record{What: "set"})
+			h.add(minor)
+		}
+		for range mostRecords {
+			h.add(minor)
+		}
+		all := h.read()
+		if len(all) != mostRecords || all[0].What != "set" || all[0].Number != 1 || all[changes-1].What != "set" || all[mostRecords-1].Number != 2*changes+mostRecords {
+			t.Errorf("after many %q there are %d records, the first is %+v", minor.What, len(all), all[0])
+		}
+	}
+}
+
+// What the daemon corrects in the kernel is a record with the device.
+func TestHistoryOfTheKernel(t *testing.T) {
+	keep(t, func(b *bench) {
+		b.noteCorrected(map[string]int{"eth1": 1, "eth0": 3})
+		all := b.history.read()
+		last := all[len(all)-1]
+		want := []policy.Change{
+			{Op: "~", What: "tc", Name: "eth0", Key: "kernel", Old: "differs in 3 of its objects", New: "as the policy says"},
+			{Op: "~", What: "tc", Name: "eth1", Key: "kernel", Old: "differs in 1 of its objects", New: "as the policy says"},
+		}
+		if diff := cmp.Diff(want, last.Changes); last.What != "kernel corrected" || last.By != "watch" || diff != "" {
+			t.Errorf("%+v (-want +got):\n%s", last, diff)
+		}
+		wantLines(t, b.logged.String(), `msg="kernel corrected" by=watch changes=2 number=2 `)
+	})
 }
 
 // diff says what a reload would change, as if the policy were in the place of the policy file.

@@ -241,7 +241,7 @@ func (k *keeper) set(by caller, class string, values map[string]string, lasts ti
 	next, err := k.current.with(s)
 	if err != nil {
 		kept := k.keep(by, Record{What: "set rejected", Error: err.Error()})
-		k.log.Warn("set rejected", append([]any{"by", by.String(), "class", class, "values", values, "err", err}, kept.where()...)...)
+		k.log.Warn("set rejected", append([]any{"by", by.String(), "class", class, "err", err}, kept.where()...)...)
 		return Changed{}, err
 	}
 	changes := k.enforceSets(next)

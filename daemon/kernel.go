@@ -22,6 +22,7 @@ type kernel struct {
 	log     *slog.Logger
 	connect func() (*tc.Kernel, error) // tc.ErrNotPermitted: the kernel part is off
 	watch   func(ctx context.Context, interest func(string) bool, changed func(string)) error
+	told    func(corrected map[string]int) // takes how many objects run has put right, by device; holds no lock
 
 	devices atomic.Pointer[map[string]bool] // names to watch; stored under mu, read by all
 	changed chan struct{}                   // wakes run: something has changed; capacity 1
@@ -34,7 +35,7 @@ type kernel struct {
 }
 
 func newKernel(log *slog.Logger) *kernel {
-	return &kernel{log: log, changed: make(chan struct{}, 1), connect: connect, watch: tc.Watch, warned: map[string]bool{}}
+	return &kernel{log: log, changed: make(chan struct{}, 1), connect: connect, watch: tc.Watch, told: func(map[string]int) {}, warned: map[string]bool{}}
 }
 
 // connect connects to the kernel of this machine. The error is tc.ErrNotPermitted if the
@@ -137,13 +138,16 @@ func (k *kernel) keep(p *policy.Policy) {
 }
 
 // apply makes the kernel equal to the sections of a policy, and returns how many objects it
-// has changed. It skips a device that does not exist: run applies the policy when the device
+// has changed, by device. It skips a device that does not exist: run applies the policy when the device
 // comes. The caller holds mu.
-func (k *kernel) apply(p *policy.Policy) (changes int, err error) {
+func (k *kernel) apply(p *policy.Policy) (changes map[string]int, err error) {
 	var errs []error
+	changes = map[string]int{}
 	for _, section := range sectionsToKeep(p) {
 		n, err := k.applySection(p, section)
-		changes += n
+		if n > 0 {
+			changes[section.Device] = n
+		}
 		switch {
 		case errors.Is(err, tc.ErrNoDevice):
 			k.warnOnce("waiting for a network device", "device", section.Device)

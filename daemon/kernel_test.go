@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -87,6 +88,8 @@ func TestKernelIsKept(t *testing.T) {
 			}
 		}
 		holds("1000000bit")
+		var corrected []map[string]int
+		k.told = func(objects map[string]int) { corrected = append(corrected, objects) }
 		k.set(keptPolicy(t, "2mbit"))
 		holds("2000000bit")
 		other := tc.On(fake)
@@ -99,8 +102,12 @@ func TestKernelIsKept(t *testing.T) {
 		}
 		holds("2000000bit")
 		wantLines(t, log.String(), "the kernel differed from the policy; shaper has corrected it")
-		if kept := k.readKept(); kept == nil || kept.Corrected == 0 || kept.Error != "" {
-			t.Errorf("the reading says %+v", kept)
+		kept := k.readKept()
+		if kept == nil || kept.Corrected == 0 || kept.Error != "" {
+			t.Fatalf("the reading says %+v", kept)
+		}
+		if want := []map[string]int{{"eth0": int(kept.Corrected)}}; !reflect.DeepEqual(corrected, want) {
+			t.Errorf("run tells that it has corrected %v, want %v", corrected, want)
 		}
 		fake.Unplug("eth0")
 		time.Sleep(longestBackoff)

@@ -44,8 +44,9 @@ func (k *kernel) run(ctx context.Context) {
 		case <-timer.C:
 			armed = false
 			changes, err := k.mend()
-			if changes > 0 {
+			if len(changes) > 0 {
 				t.mended(time.Now())
+				k.told(changes)
 			}
 			if err != nil {
 				timer.Reset(retryTime)
@@ -80,14 +81,19 @@ func (k *kernel) isKept(device string) bool {
 	return names != nil && len(*names) > 0 && ((*names)[device] || tc.IsMirror(device))
 }
 
-// mend makes the kernel equal to the policy again, and returns how many objects it has changed.
-func (k *kernel) mend() (changes int, err error) {
+// mend makes the kernel equal to the policy again, and returns how many objects it has changed, by
+// device.
+func (k *kernel) mend() (corrected map[string]int, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.netlink == nil {
-		return 0, nil
+		return nil, nil
 	}
-	changes, err = k.apply(k.policy)
+	corrected, err = k.apply(k.policy)
+	changes := 0
+	for _, n := range corrected {
+		changes += n
+	}
 	if changes > 0 {
 		_, swept := k.netlink.Sweep()
 		err = errors.Join(err, swept)
@@ -99,5 +105,5 @@ func (k *kernel) mend() (changes int, err error) {
 	case err != nil:
 		k.log.Error("the kernel differs from the policy", "err", err, "again", retryTime)
 	}
-	return changes, err
+	return corrected, err
 }

@@ -17,7 +17,7 @@ import (
 type caller struct {
 	uid  uint32
 	pid  int32
-	what string // "signal", "timer", "start" or "failure", which have no uid and pid; "": a process
+	what string // "signal", "timer", "start", "watch" or "failure", which have no uid and pid; "": a process
 }
 
 // String returns the caller as the log names it.
@@ -32,6 +32,8 @@ var (
 	bySignal = caller{what: "signal"}
 	byTimer  = caller{what: "timer"}
 	byStart  = caller{what: "start"}
+	// byWatch is the daemon, which sees that something in the kernel has changed.
+	byWatch = caller{what: "watch"}
 	// byFailure stops the daemon because a part of it has ended.
 	byFailure = caller{what: "failure"}
 )

@@ -2,8 +2,11 @@ package daemon
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+
+	"shaper/policy"
 )
 
 // mostLogged bounds the lines that one change writes to the log.
@@ -14,6 +17,15 @@ func (k *keeper) note(by caller, r Record) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.logChange(by, r)
+}
+
+// noteCorrected records how many objects of the kernel the daemon has put right, by device.
+func (k *keeper) noteCorrected(objects map[string]int) {
+	var changes []policy.Change
+	for _, device := range slices.Sorted(maps.Keys(objects)) {
+		changes = append(changes, policy.Change{Op: "~", What: "tc", Name: device, Key: "kernel", Old: fmt.Sprintf("differs in %d of its objects", objects[device]), New: "as the policy says"})
+	}
+	k.note(byWatch, Record{What: kernelCorrected, Changes: changes})
 }
 
 // logChange puts a change into the history, and logs it: who made it, its number there, the hash of the policy

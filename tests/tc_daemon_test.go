@@ -76,6 +76,11 @@ func TestKernelIsKeptByTheDaemon(t *testing.T) {
 	near.run("ip link set wire up")
 	waitInForce("the policy is in force after the link was down")
 
+	// The history has what was corrected. A change of the device wakes the daemon before it is corrected.
+	waitFor(t, "the corrections are in the history", func() bool {
+		return strings.Count(p.must("history"), "kernel corrected by watch") >= 4
+	})
+
 	p.write(keptPolicy("3mbit"))
 	p.must("reload")
 	near.checkInForce(p.config)
