@@ -85,6 +85,27 @@ func TestPackagesAreReproducible(t *testing.T) {
 	checkArchive(t, first+"/dist")
 }
 
+// A tree without a repository of its own gives the same packages wherever it stands: it takes neither
+// the version nor the maintainer from a repository that it lies in.
+func TestPackagesOfAnArchive(t *testing.T) {
+	if !trial.Full {
+		t.Skip("runs at full size only: make test-packages")
+	}
+	t.Parallel()
+	inside, alone := filepath.Join(t.TempDir(), "inside"), t.TempDir()
+	output(t, exec.Command("sh", "-ec", "git init -q \"$0\"; cd \"$0\"; git -c user.name=Foreign -c user.email=f@example.org commit -q --allow-empty -m x; git tag v9.9.9; mkdir tree", inside))
+	for _, tree := range []string{inside + "/tree", alone} {
+		output(t, exec.Command("sh", "-ec", "git -C .. archive HEAD | tar -xC \"$0\" && make -C \"$0\" deb rpm dist", tree))
+	}
+	if one, other := sums(t, inside+"/tree/dist"), sums(t, alone+"/dist"); len(one) != 5 || !cmp.Equal(one, other) {
+		t.Errorf("two builds differ, or lack one of 5 files:\n%v\n%v", one, other)
+	}
+	about := output(t, exec.Command(tool(t, "dpkg-deb", "dpkg"), "-f", only(t, alone, "dist/*.deb"), "Version", "Maintainer"))
+	if !strings.Contains(about, "~dev") || strings.Contains(about, "9.9.9") || strings.Contains(about, "Foreign") {
+		t.Errorf("the package says:\n%s", about)
+	}
+}
+
 // checkArchive unpacks the archive of `make dist`, and compares its program with what is beside it.
 func checkArchive(t *testing.T, dist string) {
 	t.Helper()
