@@ -18,7 +18,7 @@ const (
 	numberForm = `a number, or the beginning of numbers like "91*", or a list of them; leave it out for all`
 )
 
-var parseDay = choice(daysForm, days, nil)
+var parseDay = choice(daysForm, days)
 
 var atFields = append(hoursFields(func(a *At) *Hours { return &a.Hours }),
 	quantity("rate", func(a *At) *unit.Rate { return &a.Rate }, unit.ParseRate),

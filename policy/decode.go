@@ -13,20 +13,22 @@ func isTable(r *report, key string, n *node, header string) bool {
 	return n.kind == aTable
 }
 
-// find returns the field of a key, or an error if it is not supported.
+// find returns the field of a key, or an error if there is none.
 func find[T any](fields []field[T], name string) (f field[T], err error) {
 	for _, f := range fields {
 		if f, ok := f.member(name); ok {
 			return f, nil
 		}
 	}
-	supported, others := keyNames(fields)
-	if err := checkKey(name, supported, others); err != nil {
+	supported := namesOf(fields, field[T].key)
+	if err := checkKey(name, supported); err != nil {
 		return f, err
 	}
-	i := slices.IndexFunc(fields, func(f field[T]) bool { return f.name == name })
-	return fields[i], nil
+	return fields[slices.Index(supported, name)], nil
 }
+
+// key returns the name of the field.
+func (f field[T]) key() string { return f.name }
 
 // member returns the field of one key of a family; false if the key is not one of it.
 func (f field[T]) member(key string) (field[T], bool) {
@@ -38,35 +40,19 @@ func (f field[T]) member(key string) (field[T], bool) {
 	return f, true
 }
 
-// checkKey returns an error if a key is not supported. It tells an unknown key from one that
-// only this version does not support.
-func checkKey(name string, supported, others []string) error {
-	switch {
-	case slices.Contains(supported, name):
+// checkKey returns an error if a key is not supported.
+func checkKey(name string, supported []string) error {
+	if slices.Contains(supported, name) {
 		return nil
-	case slices.Contains(others, name):
-		return complain("supported here: "+strings.Join(supported, ", "), "not supported in this version")
 	}
 	return complain(instead(name, supported), "unknown key")
-}
-
-// keyNames returns the names of the fields that this version supports, and of the others.
-func keyNames[T any](fields []field[T]) (supported, others []string) {
-	for _, f := range fields {
-		if f.set != nil {
-			supported = append(supported, f.name)
-		} else {
-			others = append(others, f.name)
-		}
-	}
-	return supported, others
 }
 
 // decode reads a table of the file into a value that holds the defaults. It reports a missing
 // key only if the whole file is TOML: else the key may be on a line that is not.
 func decode[T any](r *report, key string, table *node, into *T, fields []field[T], whole bool) {
 	r.at[key] = table.at
-	supported, _ := keyNames(fields)
+	supported := namesOf(fields, field[T].key)
 	for _, e := range table.keys {
 		f, err := find(fields, e.name)
 		if err != nil {

@@ -42,9 +42,6 @@ func Describe() []Section {
 // keysOf describes the fields that this version supports.
 func keysOf[T any](fields []field[T], defaults T) (all []Setting) {
 	for _, f := range fields {
-		if f.set == nil {
-			continue
-		}
 		k := Setting{Name: f.name, Required: f.required, Allowed: f.form, Default: f.get(&defaults),
 			Text: f.takes&texts != 0, Integer: f.takes&integers != 0, Boolean: f.takes&booleans != 0, List: f.takes&lists != 0,
 			Table: f.decodeTable != nil}

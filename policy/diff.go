@@ -48,9 +48,6 @@ func tcpListener(name string) Listener { return DefaultListener(name, TCP) }
 // diffFields compares two sections with the same name, key by key.
 func diffFields[T any](what, name string, old, new *T, fields []field[T]) (changes []Change) {
 	for _, f := range fields {
-		if f.get == nil {
-			continue
-		}
 		if before, after := f.get(old), f.get(new); before != after {
 			changes = append(changes, Change{"~", what, name, f.name, before, after})
 		}
@@ -91,7 +88,7 @@ func summary[T any](t *T, defaults T, fields []field[T]) string {
 	var parts []string
 	for _, f := range fields {
 		switch {
-		case f.get == nil || f.get(t) == f.get(&defaults):
+		case f.get(t) == f.get(&defaults):
 		case f.family != nil:
 			parts = append(parts, f.get(t)) // with the names
 		default:

@@ -18,7 +18,7 @@ type field[T any] struct {
 	isSecret bool
 	takes    takes
 	form     string                 // says what is allowed if the value has the wrong type
-	set      func(*T, string) error // reads one value or one item of a list; nil if this version does not support the key
+	set      func(*T, string) error // reads one value or one item of a list
 	get      func(*T) string        // prints the value as the file would have it
 	// family reads a value of one of the keys whose names begin as name does, before "NAME";
 	// rest is the rest of that name. It is nil if the field is a single key.
@@ -87,10 +87,6 @@ func many[T, V any](name, form string, at func(*T) *[]V, parse func(string) (V, 
 	}
 }
 
-// unsupported returns a field that this version does not support. The file may not contain
-// it, since a limit that is silently ignored is worse than none.
-func unsupported[T any](name string) field[T] { return field[T]{name: name} }
-
 // require marks a field as required.
 func require[T any](f field[T]) field[T] {
 	f.required = true
@@ -125,19 +121,15 @@ func assign[V any](at *V, s string, parse func(string) (V, error)) error {
 	return nil
 }
 
-// choice returns a parser for one of the words in supported. This version does not support
-// the words in reserved.
-func choice[V ~string](form string, supported, reserved []V) func(string) (V, error) {
+// choice returns a parser for one of the words in supported.
+func choice[V ~string](form string, supported []V) func(string) (V, error) {
 	names := make([]string, len(supported))
 	for i, v := range supported {
 		names[i] = string(v)
 	}
 	return func(s string) (V, error) {
-		switch {
-		case slices.Contains(supported, V(s)):
+		if slices.Contains(supported, V(s)) {
 			return V(s), nil
-		case slices.Contains(reserved, V(s)):
-			return "", complain(form, "%q is not supported in this version", s)
 		}
 		if near := nearest(s, names); near != "" {
 			return "", complain(fmt.Sprintf("did you mean %q?", near), "%q is not known", s)

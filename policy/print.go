@@ -92,7 +92,7 @@ func (p *Policy) lineOf(r *Rule) string {
 func table[T any](section string, t, defaults *T, fields []field[T], only map[string]string) (lines []string) {
 	fields = slices.DeleteFunc(slices.Clone(fields), func(f field[T]) bool {
 		_, written := only[join(section, f.name)]
-		return f.get == nil || only != nil && !written
+		return only != nil && !written
 	})
 	width, longest := 0, 0
 	for _, f := range fields {

@@ -10,7 +10,7 @@ import (
 )
 
 // The tables in this file are the file format: the keys of each section, in the order in
-// which they are printed, and keys that this version does not support yet.
+// which they are printed.
 
 const (
 	hostPortForm = `an address is like "127.0.0.1:2775", "[::1]:2775" or "host.example:2775"`
@@ -49,14 +49,14 @@ const (
 )
 
 var (
-	parseAlgorithm    = choice(algorithmForm, Algorithms, nil)
-	parseOverflow     = choice(overflowForm, []Overflow{Wait, Drop, Refuse}, nil)
-	parseBareProtocol = choice(protocolForm, []Protocol{TCP, UDP, SMPP, HTTP, ISO8583, Lines}, nil)
-	parseSendProxy    = choice(sendProxyForm, []ProxyVersion{ProxyV1, ProxyV2}, nil)
-	parseLengthPrefix = choice(lengthPrefixForm, []LengthPrefix{Binary2, ASCII4, BCD2, VML}, nil)
-	parseMode         = choice(modeForm, append([]Mode{Forward}, entries...), nil)
-	parseIntercept    = choice(interceptForm, []Traffic{Forwarded, FromHost}, nil)
-	parseInside       = choice(insideForm, []Protocol{TCP, UDP, SMPP, HTTP, ISO8583, Lines}, nil)
+	parseAlgorithm    = choice(algorithmForm, Algorithms)
+	parseOverflow     = choice(overflowForm, []Overflow{Wait, Drop, Refuse})
+	parseBareProtocol = choice(protocolForm, []Protocol{TCP, UDP, SMPP, HTTP, ISO8583, Lines})
+	parseSendProxy    = choice(sendProxyForm, []ProxyVersion{ProxyV1, ProxyV2})
+	parseLengthPrefix = choice(lengthPrefixForm, []LengthPrefix{Binary2, ASCII4, BCD2, VML})
+	parseMode         = choice(modeForm, append([]Mode{Forward}, entries...))
+	parseIntercept    = choice(interceptForm, []Traffic{Forwarded, FromHost})
+	parseInside       = choice(insideForm, []Protocol{TCP, UDP, SMPP, HTTP, ISO8583, Lines})
 )
 
 var daemonFields = []field[Daemon]{
@@ -155,7 +155,6 @@ var ruleFields = []field[Rule]{
 	headerFields,
 	require(one("class", classForm, func(r *Rule) *string { return &r.Class }, anyText)),
 	emptyAs("the listener's", one("return_class", classForm, func(r *Rule) *string { return &r.ReturnClass }, anyText)),
-	unsupported[Rule]("sni"),
 }
 
 func init() {
@@ -167,8 +166,7 @@ func init() {
 
 // owns returns the keys that a kind of section supports.
 func owns[T any](header string, fields []field[T]) owner {
-	keys, _ := keyNames(fields)
-	return owner{header, keys}
+	return owner{header, namesOf(fields, field[T].key)}
 }
 
 // tlsProtocols are names of protocols over TLS. The file sets TLS with other keys.

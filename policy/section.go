@@ -9,7 +9,7 @@ import (
 // decode fills the policy from the root of its file.
 func (p *Policy) decode(r *report, root *node, whole bool) {
 	for _, e := range root.keys {
-		if err := checkKey(e.name, sections, nil); err != nil {
+		if err := checkKey(e.name, sections); err != nil {
 			if near := meant(e.name, sections); near != "" {
 				r.bad[near] = true // what is in this one is not missing there
 			}

@@ -66,7 +66,7 @@ func (h Health) String() string {
 }
 
 var (
-	parseBalance = choice(balanceForm, []Balance{InOrder, RoundRobin, LeastConnections, LeastInFlight}, nil)
+	parseBalance = choice(balanceForm, []Balance{InOrder, RoundRobin, LeastConnections, LeastInFlight})
 	parseChecks  = integer(1, 100, checksForm)
 )
 
