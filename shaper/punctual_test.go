@@ -120,6 +120,25 @@ func TestPunctual(t *testing.T) {
 	}
 }
 
+// TestNeighbourDelaysFew has a neighbour delay each eighth wake-up by milliseconds. The pacer
+// learns how late the others are: an earlier timer does not help against the neighbour, and
+// the pacer would only look at the clock for longer.
+func TestNeighbourDelaysFew(t *testing.T) {
+	var w world
+	p := w.in()
+	w.send(p, leakyClass("1000 packets/s"), onePacket)
+	for i := range 2000 {
+		late := 40 * time.Microsecond
+		if i%8 == 0 {
+			late = 3 * ms
+		}
+		w.turn(p, late)
+		if i > 1000 && w.looked > 20*time.Microsecond {
+			t.Fatalf("wake-up %d: the pacer looked at the clock for %v, although most wake-ups are 40 us late", i, w.looked)
+		}
+	}
+}
+
 // TestPunctualIsOff holds that without `punctual` the timer is set to the end of each gap.
 func TestPunctualIsOff(t *testing.T) {
 	var w world
