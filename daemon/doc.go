@@ -29,6 +29,7 @@
 //	history      the latest changes
 //	engine       puts a policy in force
 //	fleets       what the process has of the budgets that several processes share
+//	debts        what the state file keeps of these
 //	budgets      what the classes keep over restarts, in the state file
 //	kernelwatch  keeps the kernel equal to the policy
 //	counters     what the classes have counted, in the proxy and in the kernel

@@ -30,7 +30,8 @@ type fleets struct {
 	log     *slog.Logger
 	stores  map[string]store // of the policy in force, by name. Only changes touch it
 	name    string           // of the members of this process; see identify. Only changes touch it
-	stays   bool             // the name is that of the next process, too. Only changes touch it
+	file    *state.File      // which makes name that of the next process, too; nil: nothing does. Only changes touch it
+	kept    map[string]bool  // limits with a window whose debts file keeps. Only changes touch it
 	joined  uint64           // numbers members whose names do not stay. Only changes touch it
 	leaving sync.WaitGroup   // members that say goodbye
 
@@ -233,7 +234,8 @@ func (s *fleets) join(class string, of store, all []shaper.Limit) *share {
 		reach, err := fleet.NewStore(of.reach)
 		if err == nil {
 			var m *fleet.Member
-			m, err = fleet.Join(limits.Of(class, i, l, of.conf), s.nameOf(i, l), limits.Fallback(of.conf.Fallback, i), reach, func(key string) { s.tell(class, key) })
+			name, ledger := s.identityOf(class, i, l)
+			m, err = fleet.Join(limits.Of(class, i, l, of.conf), name, limits.Fallback(of.conf.Fallback, i), reach, ledger, func(key string) { s.tell(class, key) })
 			one.members = append(one.members, m)
 		}
 		if err != nil { // the policy was checked
@@ -287,22 +289,33 @@ func (s *fleets) identify(file *state.File) {
 	if file != nil {
 		id = file.ID()
 	}
-	s.name, s.stays = strings.Map(plain, host)+"-"+cmp.Or(id, strconv.Itoa(os.Getpid())), id != ""
+	name := strings.Map(plain, host) + "-" + cmp.Or(id, strconv.Itoa(os.Getpid()))
+	if name != s.name {
+		s.kept = map[string]bool{}
+	}
+	if s.name, s.file = name, nil; id != "" {
+		s.file = file
+	}
 }
 
-// nameOf returns the name of the member of limit i of a class. With a state file, a process that was killed comes again
-// under its name, and has its share at once. The share of a window is another matter: nobody knows how much of it was used.
-// So there, and without a state file, a random number tells the member from all others, and the share of one that was
-// killed is held back until its hold ends.
-func (s *fleets) nameOf(i int, l shaper.Limit) string {
-	if s.stays && l.Window == 0 {
-		return fmt.Sprintf("%s-%d", s.name, i+1)
+// identityOf returns the name of the member of limit i of a class, and the ledger of its debts; nil if it has none. With a
+// state file, a process that was killed comes again under its name, and has its share at once. If the limit is a window, the
+// file says how much of that share was used. That is so for one member of a limit, the first in the process. A random
+// number tells one that follows it from all others, and each one if there is no state file: the share of one that was killed
+// is held back until its hold ends.
+func (s *fleets) identityOf(class string, i int, l shaper.Limit) (name string, ledger fleet.Ledger) {
+	of := fmt.Sprintf("%d:%s", i+1, class)
+	if s.file != nil && (l.Window == 0 || !s.kept[of]) {
+		if l.Window > 0 {
+			s.kept[of], ledger = true, newDebts(s.file, of)
+		}
+		return fmt.Sprintf("%s-%d", s.name, i+1), ledger
 	}
 	if s.joined == 0 {
 		s.joined = rand.Uint64() >> 16
 	}
 	s.joined++
-	return fmt.Sprintf("%s-%d", s.name, s.joined)
+	return fmt.Sprintf("%s-%d", s.name, s.joined), nil
 }
 
 // plain returns a character that the name of a member may contain.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"shaper/fleet"
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/state"
@@ -121,35 +122,55 @@ func TestNoFleetCostsNothing(t *testing.T) {
 	}
 }
 
-// TestFleetsNames holds that a process has the names of the last one if it has its state file, except for windows. Without a
-// state file all are new.
+// TestFleetsNames holds that a process has the names of the last one if it has its state file, and that it knows what that has
+// used of its share of a window. The second member of a window in a process has another name. Without a state file all
+// are new.
 func TestFleetsNames(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
-	names := func(path string) (rate, window string) {
+	var spent int64
+	names := func(path string) (rate, window, second string) {
+		s := &fleets{}
 		var file *state.File
 		if path != "" {
 			var err error
 			if file, err = state.Open(path, state.Options{}); err != nil {
 				t.Fatal(err)
 			}
-			defer file.Discard()
+			defer func() { file.Close(nil) }()
 		}
-		s := &fleets{}
 		s.identify(file)
-		rate, window = s.nameOf(0, shaper.Limit{}), s.nameOf(1, shaper.Limit{Window: time.Minute})
-		for _, name := range []string{rate, window} {
+		rate, _ = s.identityOf("acme", 0, shaper.Limit{})
+		window, ledger := s.identityOf("acme", 1, shaper.Limit{Window: time.Minute})
+		second, none := s.identityOf("acme", 1, shaper.Limit{Window: time.Minute})
+		for _, name := range []string{rate, window, second} {
 			if number, is := strings.CutPrefix(name, s.name+"-"); !is || strings.Trim(number, "0123456789") != "" {
 				t.Errorf("%s is not %s and a number", name, s.name)
 			}
 		}
-		return rate, window
+		if none != nil || (ledger == nil) != (file == nil) {
+			t.Errorf("the ledgers are %v and %v", ledger, none)
+		}
+		if file == nil {
+			return rate, window, second
+		}
+		file.Start()
+		if debts := ledger.Debts(); spent > 0 && (len(debts) != 1 || debts[0].Units != spent || debts[0].Key != "key") {
+			t.Errorf("the debts are %v, want %d", debts, spent)
+		}
+		spent++
+		kept := make(chan bool)
+		ledger.Keep(fleet.Debt{Key: "key", Units: spent, Until: time.Now().Add(time.Hour)}, func() { kept <- true })
+		<-kept
+		return rate, window, second
 	}
-	rate, window := names(path)
-	if again, other := names(path); again != rate || other == window {
-		t.Errorf("the names were %s and %s, and are %s and %s", rate, window, again, other)
+	rate, window, second := names(path)
+	for range 2 {
+		if again, same, other := names(path); again != rate || same != window || other == second || other == window {
+			t.Errorf("the names were %s, %s and %s, and are %s, %s and %s", rate, window, second, again, same, other)
+		}
 	}
-	rate, window = names("")
-	if again, other := names(""); again == rate || other == window || !strings.Contains(rate, fmt.Sprintf("-%d-", os.Getpid())) {
+	rate, window, _ = names("")
+	if again, other, _ := names(""); again == rate || other == window || !strings.Contains(rate, fmt.Sprintf("-%d-", os.Getpid())) {
 		t.Errorf("without a state file, the names were %s and %s, and are %s and %s", rate, window, again, other)
 	}
 }

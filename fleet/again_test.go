@@ -1,6 +1,8 @@
 package fleet
 
 import (
+	"maps"
+	"slices"
 	"testing"
 	"time"
 )
@@ -11,6 +13,7 @@ type alone struct {
 	now   time.Time
 	store Model
 	m     *Machine
+	disk  map[string]Debt // what its ledger has
 }
 
 // join makes a member, in the place of the last one.
@@ -19,6 +22,7 @@ func (a *alone) join(class Class, name string, first int64) {
 	if a.m, err = NewMachine(class, name, Fallback{}, first, nil); err != nil {
 		a.t.Fatal(err)
 	}
+	a.m.absence.keep(a.now, slices.Collect(maps.Values(a.disk)))
 }
 
 // run lets everything leave that may, and returns how many units did. The store answers if there is one.
@@ -32,6 +36,11 @@ func (a *alone) play(d time.Duration, there bool, wanted int64) (left int) {
 	for end := a.now.Add(d); a.now.Before(end); a.now = a.now.Add(time.Millisecond) {
 		l.Want(a.now, wanted, min(wanted, 1))
 		for c, ok := a.m.Poll(a.now); ok; c, ok = a.m.Poll(a.now) {
+			if c.Op == Keep {
+				a.disk[c.Key] = Debt{c.Key, c.Spent, a.now.Add(c.Left)}
+				a.m.Answer(a.now, &c, &Reply{})
+				continue
+			}
 			if !there {
 				a.m.Fail(a.now, &c)
 				continue
@@ -70,5 +79,49 @@ func TestAgainAfterItsShare(t *testing.T) {
 		if again = a.run(5*time.Second, true); again < 3 {
 			t.Errorf("burst %d: %d have left in 5s", c.burst, again)
 		}
+	}
+}
+
+// TestAgainInAWindow kills the only member of a class in the middle of a window of 600, and starts it again under its name. It
+// goes on at once with what it is owed, and never with more: whether it had the store, or its share, or had the store again.
+func TestAgainInAWindow(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		away time.Duration // how long before the window begins the store goes away; 0: it stays
+		back time.Duration // how long before the end it is back; 0: it is not
+	}{{"with the store", 0, 0}, {"on its share", 30 * time.Second, 0}, {"with the store again", 30 * time.Second, 300 * time.Millisecond}} {
+		t.Run(c.name, func(t *testing.T) {
+			window := 5 * time.Minute
+			a := &alone{t: t, now: time.Unix(1_760_000_100, 0).Truncate(window).Add(window), store: Model{ID: "0"}, disk: map[string]Debt{}}
+			class := Class{Name: "a", Algorithm: FixedWindow, Rate: mustRate(t, "120 messages/min"), Window: window}
+			a.join(class, "m", 1)
+			a.idle(window-c.away, true)
+			a.idle(c.away, c.away == 0)
+			begun := a.now
+			left := 0
+			for range 5000 {
+				if left < 200 {
+					left += a.run(time.Millisecond, c.away == 0)
+				} else {
+					a.idle(time.Millisecond, c.away == 0)
+				}
+			}
+			left += a.play(c.back, true, 0)
+			if left < 200 || left > 210 {
+				t.Fatalf("%d have left, want 200", left)
+			}
+			again := 0
+			for i := range 3 {
+				a.join(class, "m", int64(i+1)*1_000_000)
+				again += a.run(2*time.Second, true)
+			}
+			t.Logf("%d left, and %d again", left, again)
+			if left+again > 600 || left+again < 580 {
+				t.Errorf("%d left, and %d again, want 600", left, again)
+			}
+			if a.idle(begun.Add(window).Sub(a.now), true); len(a.disk) > 0 && a.disk[""].Units > 0 {
+				t.Errorf("the ledger still has %v", a.disk)
+			}
+		})
 	}
 }

@@ -14,8 +14,14 @@ func (l *Lease) poll(now time.Time) (c Call, ok bool) {
 		m.owing--
 	}
 	l.drop(now, false)
+	if c, ok = m.absence.settle(now, l); ok {
+		return c, true
+	}
 	if c, ok = l.giveBack(now); ok {
 		return c, true
+	}
+	if m.mode == FromStore && l.owes(now) && !m.link.clock.known() {
+		return c, false // a beat comes first: the store takes no debt for a window that it has not
 	}
 	if m.mode == FromStore && (l.owes(now) || l.told != m.recover && now.Before(l.usedUntil)) {
 		return l.take(now, 0, 0), true

@@ -23,6 +23,7 @@ const (
 	Beat  Op = "beat"  // nothing: the member is there
 	Pause Op = "pause" // the provider has said "too fast": nobody gets anything of the key for a time; of the class, if the key is ""
 	Leave Op = "leave" // the member is gone, and has no share any more
+	Keep  Op = "keep"  // nothing of the store: a ledger keeps the Debt of a Key, Spent units for a time of Left. With 0 units it forgets it
 	Ping  Op = "ping"  // whether the store can be written to; nothing changes
 )
 

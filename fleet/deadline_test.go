@@ -14,7 +14,7 @@ import (
 // joinWith lets a greedy member come whose policy has a deadline.
 func (s *sim) joinWith(name string, deadline time.Duration) {
 	s.class.Deadline = deadline
-	s.join(name, Fallback{}).greedy = true
+	s.join(name).greedy = true
 }
 
 // leave lets the first member go.

@@ -37,7 +37,10 @@
 //     not hold if the store loses everything twice before all members are back.
 //   - An answer is lost: the call goes again with its number, and gets the same grant.
 //   - A replica takes over: a grant is used only if WAIT says that a replica has it, when there is one.
-//   - A member ends without Close: its share is held back for ten minutes while it is silent.
+//   - A member ends without Close: its share is held back for ten minutes while it is silent. If it comes again under its
+//     name, it has its share at once. What it has used of the share of a window must be known then: a Ledger has it
+//     before anything leaves, and the store hears of it first. What a member that never comes again has used of its share
+//     of a longer window is forgotten after the ten minutes.
 //   - The machine is suspended, and the clock of the member with it: the kernel says so, and the member begins as one that has
 //     just come. What it had in hand is lost.
 //
@@ -83,9 +86,9 @@
 //	change               another rate for a live member, and estimates
 //	sleep                what a member does that was suspended
 //	suspend_linux        how long the machine was suspended
-//	machine, ask, lease, pause, heed, absence  a member of a class: what it asks the store for, what it
-//	                     holds, when the provider wants nothing, the deadlines of others, and what
-//	                     leaves while the store is away
+//	machine, ask, lease, pause, heed, absence, debt  a member of a class: what it asks the store for, what
+//	                     it holds, when the provider wants nothing, the deadlines of others, what
+//	                     leaves while the store is away, and what a ledger keeps of that
 //	hand                 what a lease has been granted
 //	link                 whether the store answers, and what it knows of the member
 //	alarm                when to look at a lease again

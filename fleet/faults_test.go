@@ -3,6 +3,7 @@ package fleet
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -35,6 +36,8 @@ var faults = []fault{
 	{"losses", func(s *sim) { s.lose, s.double = 0.05, 0.2 }, func(s *sim) { s.lose, s.double = 0, 0 }},
 	{"late departures", func(s *sim) { s.pauses = 0.05 }, func(s *sim) { s.pauses = 0 }},
 	{"kill -9 of a member", func(s *sim) { s.members[0].asleep = true; s.reborn() }, nil},
+	{"kill -9, and again", func(s *sim) { s.members[0].again() }, nil},
+	{"kill -9 on its share", func(s *sim) { s.members[0].cut = true }, func(s *sim) { s.members[0].again() }},
 }
 
 // cut separates half of the members from the store.
@@ -47,9 +50,18 @@ func (s *sim) cut(cut bool) {
 // reborn lets a new member take the place of the first.
 func (s *sim) reborn() {
 	dead := s.members[0]
-	m := s.join(fmt.Sprint(dead.name, "'"), Fallback{})
+	m := s.join(fmt.Sprint(dead.name, "'"))
 	m.greedy = dead.greedy
 	s.members = append([]*simMember{m}, s.members[1:len(s.members)-1]...)
+}
+
+// again ends a member, and starts it again under its name. It has what its ledger has kept.
+func (m *simMember) again() {
+	s := m.sim
+	next := s.member(m.name, m.machine.seq+lastWords, m.disk)
+	next.greedy = m.greedy
+	m.asleep = true
+	s.members[slices.Index(s.members, m)] = next
 }
 
 // clone returns a copy of all that the store knows.

@@ -44,6 +44,9 @@ type Lease struct {
 	spent     int64 // units that left at the member's share, and that the store does not know of
 	spentTill time.Time
 	heir      *Model // the store of the member's own that knows this lease
+	grant     *grant // of that store, and waits for a ledger; nil: nothing does
+	kept      Debt   // a ledger has it
+	noted     bool   // a ledger was asked to keep a debt, and not to forget it
 
 	alarm
 }

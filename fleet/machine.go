@@ -97,10 +97,13 @@ func (m *Machine) Poll(now time.Time) (c Call, ok bool) {
 			m.sweep(l, now)
 			continue
 		}
-		if m.mode != OnShare {
+		if m.mode != OnShare || c.Op == Keep {
 			return c, true
 		}
 		r := m.absence.heir.Do(m.link.clock.stamp(now), &c)
+		if k, wait := m.absence.incur(now, l, &c, &r); wait {
+			return k, true
+		}
 		l.asked = false
 		l.granted(now, &c, &r, true)
 	}
@@ -143,7 +146,7 @@ func (m *Machine) contact(now time.Time) (c Call, ok bool) {
 func (m *Machine) contactAt(now time.Time) time.Time {
 	k := &m.link
 	switch {
-	case k.down && k.pinging, !k.down && k.beating, !k.down && m.owing > 0:
+	case k.down && k.pinging, !k.down && k.beating, !k.down && m.owing > 0 && k.clock.known():
 		return limit.Never
 	case k.down:
 		return k.pingAt
@@ -188,8 +191,14 @@ func (m *Machine) call(now time.Time, op Op, key string) Call {
 // Answer takes the store's answer to a call, received at now. The answer of a Ping is empty.
 func (m *Machine) Answer(now time.Time, c *Call, r *Reply) {
 	k := &m.link
-	if c.Op == Ping {
+	switch c.Op {
+	case Ping:
 		m.back(now)
+		return
+	case Keep:
+		if l := m.leases[c.Key]; l != nil {
+			l.isKept(now, c)
+		}
 		return
 	}
 	if c.Op == Beat || c.Op == Pause {
@@ -210,6 +219,11 @@ func (m *Machine) Answer(now time.Time, c *Call, r *Reply) {
 		return
 	}
 	m.hear(now, c, r)
+	if c.Op == Beat && m.owing > 0 {
+		for _, l := range m.absence.debtors(now) { // the store's clock is known now
+			m.wake(l, now)
+		}
+	}
 	if r.Recover > r.Now {
 		m.testify(now, r.Recover)
 	}
@@ -270,6 +284,7 @@ func (m *Machine) shift(now time.Time) {
 		m.absence.inherit(now)
 	}
 	for _, l := range m.leases {
+		l.withdraw()
 		if was == OnShare {
 			l.drop(now, true)
 			l.raise(l.tookAt.Add(m.class.Rate.Time(1)))

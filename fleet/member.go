@@ -19,10 +19,12 @@ type Member struct {
 	calls chan Call     // to the senders
 	ended chan answer   // from them
 	stop  context.CancelFunc
-	wg    sync.WaitGroup
+	// ledger keeps what is used of the shares of windows; nil: nothing does.
+	ledger Ledger
+	wg     sync.WaitGroup
 
 	// mu guards the fields below, and all leases. It is taken after the lock of a tree of classes, and no
-	// other lock is taken while it is held.
+	// other lock is taken while it is held but that of the ledger.
 	mu       sync.Mutex
 	machine  *Machine
 	nap      nap
@@ -60,14 +62,27 @@ func note(seq int64) {
 	}
 }
 
+// A Ledger keeps the debts of a member for the process that comes after this one under its name.
+type Ledger interface {
+	// Debts returns what the process before has kept.
+	Debts() []Debt
+	// Keep keeps a debt in the place of the last one of its key; 0 units: none. It returns at once. Later, when the debt
+	// cannot be forgotten any more, it calls kept, without locks.
+	Keep(d Debt, kept func())
+}
+
 // Join makes a member of a class, under a name that no other has. It connects later. tell is called
-// without locks, in a goroutine of the Member, when more may leave from the budget of a key, or sooner.
-func Join(class Class, name string, fallback Fallback, store *Store, tell func(key string)) (*Member, error) {
-	m := &Member{store: store, tell: tell, nap: newNap(suspended), kick: make(chan struct{}, 1), calls: make(chan Call, maxPending), ended: make(chan answer, maxPending)}
+// without locks, in a goroutine of the Member, when more may leave from the budget of a key, or sooner. The members of a
+// window may come again under the name of one that was killed only if they have its Ledger; else it may be nil.
+func Join(class Class, name string, fallback Fallback, store *Store, ledger Ledger, tell func(key string)) (*Member, error) {
+	m := &Member{store: store, tell: tell, ledger: ledger, nap: newNap(suspended), kick: make(chan struct{}, 1), calls: make(chan Call, maxPending), ended: make(chan answer, maxPending)}
 	changed := func(l *Lease, _ time.Time) { m.told = append(m.told, l.key) }
 	var err error
 	if m.machine, err = NewMachine(class, name, fallback, spoken.Load()+lastWords, changed); err != nil {
 		return nil, err
+	}
+	if ledger != nil {
+		m.machine.absence.keep(time.Now(), ledger.Debts())
 	}
 	store.use()
 	ctx, stop := context.WithCancel(context.Background())
@@ -79,15 +94,29 @@ func Join(class Class, name string, fallback Fallback, store *Store, tell func(k
 	return m, nil
 }
 
+// keep has the ledger keep a debt.
+func (m *Member) keep(c Call) {
+	m.ledger.Keep(Debt{c.Key, c.Spent, c.at.Add(c.Left)}, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		now := time.Now()
+		m.machine.Answer(now, &c, &Reply{})
+		m.wake(now)
+	})
+}
+
 // Close says to the store that the member is gone, and ends its goroutines. It takes at most a few deadlines.
+// If the store does not know how much of the member's share has left, its share stays held back.
 // The last member of a Store closes its connections.
 func (m *Member) Close() {
 	m.stop()
 	m.wg.Wait()
 	m.mu.Lock()
-	c := m.machine.Leave(time.Now())
+	c, owes := m.machine.Leave(time.Now()), len(m.machine.absence.debtors(time.Now())) > 0
 	m.mu.Unlock()
-	m.store.Do(context.Background(), &c) // if it fails, the member counts as silent for a time
+	if !owes {
+		m.store.Do(context.Background(), &c) // if it fails, the member counts as silent for a time
+	}
 	m.store.leave()
 }
 
@@ -135,6 +164,10 @@ func (m *Member) poll() time.Duration {
 		c, ok := m.machine.Poll(now)
 		if !ok {
 			break
+		}
+		if c.Op == Keep {
+			m.keep(c)
+			continue
 		}
 		m.pending++
 		m.total++

@@ -33,7 +33,7 @@ func TestMembersShareOneRate(t *testing.T) {
 	worst := time.Duration(0)
 	for i := range 3 {
 		told := make(chan struct{}, 1)
-		m, err := Join(class, fmt.Sprint("m", i), Fallback{}, store, func(string) {
+		m, err := Join(class, fmt.Sprint("m", i), Fallback{}, store, nil, func(string) {
 			select {
 			case told <- struct{}{}:
 			default:
@@ -97,7 +97,7 @@ func joinNowhere(t *testing.T) *Member {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := Join(Class{Name: "a", Rate: mustRate(t, "100 messages/s"), Late: time.Millisecond}, "m", Fallback{}, store, func(string) {})
+	m, err := Join(Class{Name: "a", Rate: mustRate(t, "100 messages/s"), Late: time.Millisecond}, "m", Fallback{}, store, nil, func(string) {})
 	if err != nil {
 		t.Fatal(err)
 	}

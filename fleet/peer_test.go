@@ -81,7 +81,7 @@ func TestPeersOfMember(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if last, err = Join(class, name, Fallback{}, store, func(string) {}); err != nil {
+		if last, err = Join(class, name, Fallback{}, store, nil, func(string) {}); err != nil {
 			t.Fatal(err)
 		}
 		defer last.Close()

@@ -3,7 +3,9 @@ package fleet
 import (
 	"container/heap"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -79,6 +81,7 @@ type simMember struct {
 	slot    time.Time     // which the item that waits has got
 	leaveAt time.Duration // when the member wakes up for it
 	calls   int
+	disk    map[string]Debt // what its ledger has kept
 }
 
 func newSim(t testing.TB, class Class, members int, seed uint64) *sim {
@@ -87,21 +90,46 @@ func newSim(t testing.TB, class Class, members int, seed uint64) *sim {
 	s.sizes = 1
 	s.ledger = ledger{sim: s}
 	for i := range members {
-		s.join(fmt.Sprint("m", i), Fallback{})
+		s.join(fmt.Sprint("m", i))
 	}
 	return s
 }
 
-func (s *sim) join(name string, fallback Fallback) *simMember {
-	m := &simMember{sim: s, name: name, cost: 1, ppm: s.r.Int64N(200) - 100, zero: time.Unix(s.r.Int64N(1e9), 0)}
+func (s *sim) join(name string) *simMember {
+	m := s.member(name, 1, map[string]Debt{})
+	s.members = append(s.members, m)
+	return m
+}
+
+// member returns a member that has a ledger.
+func (s *sim) member(name string, first int64, disk map[string]Debt) *simMember {
+	m := &simMember{sim: s, name: name, cost: 1, ppm: s.r.Int64N(200) - 100, zero: time.Unix(s.r.Int64N(1e9), 0), disk: disk}
 	var err error
-	if m.machine, err = NewMachine(s.class, name, fallback, 1, nil); err != nil {
+	if m.machine, err = NewMachine(s.class, name, Fallback{}, first, nil); err != nil {
 		s.t.Fatal(err)
 	}
+	var debts []Debt
+	for _, key := range slices.Sorted(maps.Keys(disk)) {
+		d := disk[key]
+		d.Until = m.local().Add(d.Until.Sub(time.Time{}) - s.now)
+		debts = append(debts, d)
+	}
+	m.machine.absence.keep(m.local(), debts)
 	m.lease = m.machine.Lease("")
-	s.members = append(s.members, m)
 	s.after(0, m.pump)
 	return m
+}
+
+// keep writes a debt to the disk, which takes a while. The disk counts by real time.
+func (m *simMember) keep(c Call) {
+	m.sim.after(time.Duration(m.sim.r.Int64N(int64(5*time.Millisecond))), func() {
+		if m.asleep {
+			return
+		}
+		m.disk[c.Key] = Debt{Key: c.Key, Units: c.Spent, Until: time.Time{}.Add(m.sim.now + c.Left)}
+		m.machine.Answer(m.local(), &c, &Reply{})
+		m.pump()
+	})
 }
 
 func (s *sim) after(d time.Duration, do func()) {
@@ -226,7 +254,11 @@ func (m *simMember) pump() {
 			m.lease.number++
 			c.Number = m.lease.number
 		}
-		m.send(c)
+		if c.Op == Keep {
+			m.keep(c)
+		} else {
+			m.send(c)
+		}
 	}
 	m.depart(now)
 	if at := m.machine.Wake(now); at != limit.Never {

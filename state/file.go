@@ -30,9 +30,11 @@ type File struct {
 	path string
 	Options
 	lock  *os.File      // nil: there is none
-	id    string        // see ID
+	id    string        // that the last process had and this one may have, or has; see ID
 	found []limit.Lease // what the last process has kept
 	fault error         // why what was found cannot be trusted
+
+	claimed bool // the lock file has the ID; only who opens the file uses it
 
 	wake chan struct{} // there are asks, or the file is to be closed; capacity 1
 	done chan struct{} // closed when the goroutine has ended
@@ -44,19 +46,22 @@ type File struct {
 
 	// Only the goroutine uses these.
 	leases map[place]limit.Lease
-	keys   int       // how many of leases have a key
-	dirty  bool      // the file lacks something
-	failed time.Time // when the last write failed; zero: it has succeeded
-	logged time.Time // when a failure was logged last
+	firm   map[place]limit.Lease // those of Keep
+	unkept map[place]ask         // of Keep, which wait for a write that succeeds
+	keys   int                   // how many of leases have a key
+	dirty  bool                  // the file lacks something
+	failed time.Time             // when the last write failed; zero: it has succeeded
+	logged time.Time             // when a failure was logged last
 }
 
 // A place is where a lease replaces another.
 type place struct{ name, key string }
 
-// An ask is an argument of Ask.
+// An ask is an argument of Ask, or of Keep.
 type ask struct {
 	lease  limit.Lease
 	answer func(now time.Time, granted int64)
+	kept   func() // of Keep
 }
 
 // closePatience is how long Close waits for the disk.
@@ -70,14 +75,19 @@ func Open(path string, o Options) (*File, error) {
 	if o.disk == nil {
 		o.disk = system{}
 	}
-	f := &File{path: path, Options: o, wake: make(chan struct{}, 1), done: make(chan struct{}), leases: map[place]limit.Lease{}}
+	f := &File{path: path, Options: o, wake: make(chan struct{}, 1), done: make(chan struct{}), leases: map[place]limit.Lease{}, firm: map[place]limit.Lease{}, unkept: map[place]ask{}}
 	f.reading.Path = path
 	var err error
 	if f.lock, err = lock(path); err != nil {
 		return nil, err
 	}
-	f.id = idOf(f.lock, f.Clock.Wall())
-	f.found, f.fault = find(path, time.Now(), o.Clock)
+	var written int64
+	f.found, written, f.fault = find(path, time.Now(), o.Clock)
+	if f.lock != nil {
+		if last := lastClaim(f.lock, f.Clock.Wall()); f.fault == nil && written >= last.started {
+			f.id = last.id
+		}
+	}
 	if faulty := (*fs.PathError)(nil); errors.As(f.fault, &faulty) && faulty.Op == "open" {
 		f.unlock()
 		return nil, f.fault
@@ -90,8 +100,16 @@ func Open(path string, o Options) (*File, error) {
 func (f *File) Found() (leases []limit.Lease, trusted bool) { return f.found, f.fault == nil }
 
 // ID returns a random name that stays with the file over restarts, 16 characters in its lock file. Only one process at a
-// time has it, and a copy of the file has another one. It is "" if the disk keeps none.
-func (f *File) ID() string { return f.id }
+// time has it, and a copy of the file has another one. A process that comes under the name of the last one finds all that
+// this one has kept: if the file is gone, damaged, or older than that process, the name is new. It is "" if the disk keeps
+// none. The first call takes the name.
+func (f *File) ID() string {
+	if !f.claimed && f.lock != nil {
+		f.id = claimID(f.lock, f.id, f.Clock.Wall())
+	}
+	f.claimed = true
+	return f.id
+}
 
 // Path returns the path of the file.
 func (f *File) Path() string { return f.path }
@@ -125,13 +143,21 @@ func (f *File) Start() {
 // Later the goroutine of the file calls answer, unless that is nil. granted is 0 if the file
 // has no room for another key, and else the units of the lease.
 func (f *File) Ask(lease limit.Lease, answer func(now time.Time, granted int64)) {
+	f.add(ask{lease: lease, answer: answer})
+}
+
+// Keep is Ask for what must not be forgotten. It calls kept when the lease is on the disk, and never before: not while
+// writes fail, nor if the file has no room for another key, nor if a later lease takes the place first.
+func (f *File) Keep(lease limit.Lease, kept func()) { f.add(ask{lease: lease, kept: kept}) }
+
+func (f *File) add(a ask) {
 	f.mu.Lock()
-	f.asks = append(f.asks, ask{lease, answer})
+	f.asks = append(f.asks, a)
 	f.mu.Unlock()
 	f.rouse()
 }
 
-// Close writes leases in the place of all others, and ends. If the disk does not answer, Close
+// Close writes leases in the place of all others but those of Keep, and ends. If the disk does not answer, Close
 // says so in the log and returns all the same.
 func (f *File) Close(leases []limit.Lease) {
 	f.mu.Lock()

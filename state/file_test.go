@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -291,18 +292,54 @@ func TestOpenWhatCannotBe(t *testing.T) {
 	f.Discard()
 }
 
-// TestID holds that a file has one name over restarts, and that no other file has it, nor a copy of it. If the clock was set
-// back to before the last start, it has another.
+// TestKeepsWhatIsWritten keeps a lease while the disk fails: nobody is told that it is kept before it is. Close does not
+// forget it, and the lease that takes its place goes first.
+func TestKeepsWhatIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memory{}
+		f, _ := inMemory(t, m)
+		synctest.Wait()
+		m.set(0, syscall.EIO)
+		var kept []int64
+		for _, units := range []int64{1, 2} {
+			f.Keep(lasting("a", "", units), func() { kept = append(kept, units) })
+			pass(10 * time.Second)
+		}
+		if len(kept) > 0 {
+			t.Errorf("%v are kept while the disk fails", kept)
+		}
+		m.set(0, nil)
+		pass(10 * time.Second)
+		gone := lasting("b", "", 3)
+		gone.Expires = time.Now()
+		f.Keep(lasting("b", "", 4), func() {})
+		f.Keep(gone, func() {})
+		f.Close([]limit.Lease{lasting("c", "", 5)})
+		leases, err := decode(time.Now(), f.Clock.moment(), m.files[f.Path()])
+		if len(kept) != 1 || kept[0] != 2 || err != nil || len(leases) != 2 || leases[0].Units != 5 || leases[1].Units != 2 {
+			t.Errorf("%v are kept, and the file has %v, %v", kept, leases, err)
+		}
+	})
+}
+
+// TestID holds that a file has one name over restarts, and that no other file has it, nor a copy of it. It has another if the
+// clock was set back to before the last start, and if what was kept under its name is not there.
 func TestID(t *testing.T) {
 	dir := t.TempDir()
 	wall := time.Now()
 	id := func(name string) string {
 		t.Helper()
-		f, err := Open(filepath.Join(dir, name), Options{Clock: Clock{Wall: func() time.Time { return wall }}})
+		wall = wall.Add(time.Second)
+		f, err := Open(filepath.Join(dir, name), Options{Log: slog.New(slog.DiscardHandler), Clock: Clock{Wall: func() time.Time { return wall }}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer f.Discard()
+		f.Discard() // a start that fails
+		if f, err = Open(filepath.Join(dir, name), f.Options); err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close(nil)
+		defer f.Start()
 		return f.ID()
 	}
 	first := id("a")
@@ -327,5 +364,23 @@ func TestID(t *testing.T) {
 			t.Errorf("with the lock file %q and the clock %v later, %s is %q, then %q", c.text, c.at, c.name, again, id(c.name))
 		}
 		wall = before
+	}
+	before, err := os.ReadFile(filepath.Join(dir, "b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, data := range [][]byte{before, nil, {}, before[:len(before)/2], before[:len(before)-1]} {
+		last := id("b")
+		if id("b") != last {
+			t.Fatal("b has another name without cause")
+		}
+		if data == nil {
+			err = os.Remove(filepath.Join(dir, "b"))
+		} else {
+			err = os.WriteFile(filepath.Join(dir, "b"), data, 0o600)
+		}
+		if again := id("b"); err != nil || again == last || len(again) != idLength {
+			t.Errorf("%d: b is %q, and was %q; %v", i, again, last, err)
+		}
 	}
 }

@@ -1,7 +1,9 @@
 package state
 
 import (
+	"cmp"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -39,52 +41,69 @@ func lock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// idOf returns the name of who has a lock file, which the file itself says. It gives a new name if the file has none, if it
-// is a copy of another one, and if the clock was set back to before the last start: what the last process has said under
-// the old name would be later than what this one says. The name is "" if there is no lock file, or it cannot be written.
-func idOf(lock *os.File, now time.Time) string {
-	if lock == nil {
-		return ""
-	}
-	info, err := lock.Stat()
-	if err != nil {
-		return ""
-	}
-	of, _ := info.Sys().(*syscall.Stat_t)
-	var id string
-	var inode uint64
-	var started int64
+// A claim is what a lock file says of the process that has it.
+type claim struct {
+	id      string // its name
+	inode   uint64 // of the file
+	started int64  // when it took the name, in microseconds since 1970
+}
+
+// lastClaim returns what the last process has written to a lock file; none if there is no name, if the file is a copy of
+// another one, and if the clock was set back to before that process took the name: what it has said under that name would
+// be later than what this process says.
+func lastClaim(lock *os.File, now time.Time) (last claim) {
 	text := make([]byte, 100)
 	n, _ := lock.ReadAt(text, 0)
-	if _, err := fmt.Sscanf(string(text[:n]), idFormat, &id, &inode, &started); err != nil || len(id) != idLength || inode != of.Ino || started > now.UnixMicro() {
-		id = rand.Text()[:idLength]
+	_, err := fmt.Sscanf(string(text[:n]), claimFormat, &last.id, &last.inode, &last.started)
+	if err != nil || len(last.id) != idLength || last.inode != inodeOf(lock) || last.started > now.UnixMicro() {
+		return claim{}
 	}
-	if _, err := lock.WriteAt(fmt.Appendf(nil, idFormat, id, of.Ino, now.UnixMicro()), 0); err != nil || lock.Sync() != nil {
+	return last
+}
+
+// claimID writes a name to a lock file; a new one if it is "". It returns "" if the disk does not keep it.
+func claimID(lock *os.File, id string, now time.Time) string {
+	id = cmp.Or(id, rand.Text()[:idLength])
+	if _, err := lock.WriteAt(fmt.Appendf(nil, claimFormat, id, inodeOf(lock), now.UnixMicro()), 0); err != nil || lock.Sync() != nil {
 		return ""
 	}
 	return id
 }
 
+// inodeOf returns the inode of a file; 0 if it has none.
+func inodeOf(f *os.File) uint64 {
+	info, err := f.Stat()
+	if err != nil {
+		return 0
+	}
+	of, _ := info.Sys().(*syscall.Stat_t)
+	return of.Ino
+}
+
 const (
-	idLength = 16                   // characters of an ID
-	idFormat = "%16s %020d %020d\n" // the ID, the inode of the file, and when a process had it last, in microseconds since 1970
+	idLength    = 16 // characters of an ID
+	claimFormat = "%16s %020d %020d\n"
 )
 
-// find returns the leases in the file at path; none if there is no file.
-func find(path string, now time.Time, clock Clock) ([]limit.Lease, error) {
+// find returns the leases in the file at path, and when it was written, in microseconds since 1970; nothing if there is no
+// file.
+func find(path string, now time.Time, clock Clock) (leases []limit.Lease, written int64, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, 0, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, mostBytes))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return decode(now, clock.moment(), data)
+	if leases, err = decode(now, clock.moment(), data); err != nil {
+		return nil, 0, err
+	}
+	return leases, int64(binary.LittleEndian.Uint64(data[len(magic)+8:])) / 1000, nil
 }
 
 // setAside gives a file that cannot be trusted a second name, and returns that. The file also

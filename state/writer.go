@@ -47,16 +47,24 @@ func (f *File) turn() (last bool) {
 		granted = append(granted, f.keep(asks)...)
 	}
 	if leases := f.closing(); leases != nil {
-		f.write(slices.Values(*leases))
+		f.forget(time.Now())
+		f.write(slices.Values(slices.AppendSeq(*leases, maps.Values(f.firm))))
 		return true
 	}
 	wrote := 0
 	if f.dirty && time.Since(f.failed) >= retryEvery {
-		wrote = f.write(f.current(time.Now()))
+		f.forget(time.Now())
+		wrote = f.write(slices.Values(slices.AppendSeq(slices.Collect(maps.Values(f.leases)), maps.Values(f.firm))))
 	}
 	now := time.Now()
 	for _, a := range granted {
 		a.answer(now, a.lease.Units)
+	}
+	if !f.dirty {
+		for at, a := range f.unkept {
+			delete(f.unkept, at)
+			a.kept()
+		}
 	}
 	if wrote > large {
 		time.Sleep(time.Duration(wrote) * (time.Second / mostPerSecond))
@@ -83,8 +91,11 @@ func (f *File) closing() *[]limit.Lease {
 // the others that want an answer.
 func (f *File) keep(asks []ask) (granted []ask) {
 	for _, a := range asks {
-		at := place{a.lease.Name, a.lease.Key}
-		if _, known := f.leases[at]; !known && at.key != "" {
+		at, all := place{a.lease.Name, a.lease.Key}, f.leases
+		if a.kept != nil {
+			all = f.firm
+		}
+		if _, known := all[at]; !known && at.key != "" {
 			if f.keys >= mostKeys {
 				if a.answer != nil {
 					a.answer(time.Now(), 0)
@@ -93,7 +104,10 @@ func (f *File) keep(asks []ask) (granted []ask) {
 			}
 			f.keys++
 		}
-		f.leases[at], f.dirty = a.lease, true
+		all[at], f.dirty = a.lease, true
+		if delete(f.unkept, at); a.kept != nil {
+			f.unkept[at] = a
+		}
 		if a.answer != nil {
 			granted = append(granted, a)
 		}
@@ -101,16 +115,17 @@ func (f *File) keep(asks []ask) (granted []ask) {
 	return granted
 }
 
-// current returns the leases that still make a difference, and forgets the others.
-func (f *File) current(now time.Time) iter.Seq[limit.Lease] {
-	maps.DeleteFunc(f.leases, func(at place, lease limit.Lease) bool {
-		expired := !lease.Expires.After(now)
-		if expired && at.key != "" {
-			f.keys--
-		}
-		return expired
-	})
-	return maps.Values(f.leases)
+// forget forgets the leases that make no difference any more.
+func (f *File) forget(now time.Time) {
+	for _, all := range []map[place]limit.Lease{f.leases, f.firm} {
+		maps.DeleteFunc(all, func(at place, lease limit.Lease) bool {
+			expired := !lease.Expires.After(now)
+			if expired && at.key != "" {
+				f.keys--
+			}
+			return expired
+		})
+	}
 }
 
 // write writes a whole file, notes how that went, and returns its length in bytes.

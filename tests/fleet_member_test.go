@@ -62,7 +62,7 @@ func runMember(config string) error {
 		return err
 	}
 	told := make(chan struct{}, 1)
-	m, err := fleet.Join(class, f.Name, fleet.Fallback{}, store, func(string) {
+	m, err := fleet.Join(class, f.Name, fleet.Fallback{}, store, nil, func(string) {
 		select {
 		case told <- struct{}{}:
 		default:

@@ -2,6 +2,8 @@ package tests
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -287,6 +289,54 @@ class    = "acme"
 		}
 		d.run()
 	}
+}
+
+// TestFleetWindowComesBack kills the only shaper of a fleet when 600 units of a window of 1,000 are used, and again when its
+// state file is cut. With the file, what remains leaves at once, less what was leased. Without, all of it is held back.
+func TestFleetWindowComesBack(t *testing.T) {
+	t.Parallel()
+	store := fleettest.StartRedis(t)
+	p := newProvider(t, func(time.Time) uint32 { return 0 })
+	d := start(t, plain(), daemonSection+fmt.Sprintf(`state = "state"
+[fleet.prod]
+address = %q
+
+[class.acme]
+algorithm = "fixed-window"
+rate      = "1000 messages/week"
+shared    = "prod"
+
+[listener.gateway]
+listen   = "127.0.0.1:0"
+protocol = "smpp"
+upstream = %q
+class    = "acme"
+`, store.Addr, p.addr))
+	members := func() any { return store.Do("ZCARD", "shaper:{acme}:members") }
+	bind(t, d.addr("gateway"), "client").submit("acme", 600)
+	waitFor(t, "600 leave", func() bool { return len(p.got()) == 600 })
+	t.Cleanup(func() {
+		t.Logf("%d have left; the window is %v", len(p.got()), store.Do("HGETALL", "shaper:{acme}:bucket:"))
+	})
+	d.kill()
+	d.run()
+	bind(t, d.addr("gateway"), "client").submit("acme", 600)
+	waitFor(t, "the rest leaves", func() bool { return len(p.got()) >= 980 }) // two leases may have been in hand
+	waitFor(t, "the store has no more", func() bool { return store.Do("HGET", "shaper:{acme}:bucket:", "used") == "1000" })
+	d.kill()
+	if n := len(p.got()); n < 980 || n > 1000 || members() != int64(1) {
+		t.Errorf("%d have left, want 980 to 1000; the store has %v members", n, members())
+	}
+	state := filepath.Join(filepath.Dir(d.config), "state")
+	data, err := os.ReadFile(state)
+	if err == nil {
+		err = os.WriteFile(state, data[:len(data)-1], 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.run()
+	waitFor(t, "it has another name", func() bool { return members() == int64(2) })
 }
 
 // TestReloadJoinsAndLeavesAFleet has a class become shared, and end to be, under an open connection.

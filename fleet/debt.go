@@ -1,0 +1,101 @@
+package fleet
+
+import "time"
+
+// A Debt is what a member may have used of its share of a window, and what the store does not know of. Whoever comes
+// after a member under its name has to tell the store; else the share is used twice.
+type Debt struct {
+	Key   string // of the bucket
+	Units int64
+	Until time.Time // from then on it makes no difference
+}
+
+// A grant is what the member's own store has handed out. It waits until a ledger has the debt that it makes.
+type grant struct {
+	call  Call
+	reply Reply
+	debt  Debt
+}
+
+// debtMargin is how much longer than its window a Debt is kept, since clocks may be wrong.
+const debtMargin = time.Second
+
+// keep makes the member use nothing of its share of a window before a ledger has kept that: Poll returns a Keep for it,
+// and Answer says that it is on the disk. debts are what was kept of who had the name before. The store hears of them
+// before it counts the member as present. Slots need none of this: a member that comes again under its name fences them.
+func (a *absence) keep(now time.Time, debts []Debt) {
+	m := a.machine
+	a.keeps = m.class.Algorithm != Slots
+	for _, d := range debts {
+		if !a.keeps || d.Units <= 0 || !now.Before(d.Until) {
+			continue
+		}
+		l := m.Lease(d.Key)
+		l.unused, l.noted, l.kept = true, true, d
+		l.spent, l.spentTill = d.Units, d.Until
+		m.owing++
+		m.wake(l, now)
+	}
+}
+
+// debtors returns the leases of which the store has yet to hear what has left at the share.
+func (a *absence) debtors(now time.Time) (all []*Lease) {
+	for _, l := range a.machine.leases {
+		if l.owes(now) {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// incur returns the call that keeps what a grant of the share lets leave; false if the ledger has that. The grant waits
+// for the answer.
+func (a *absence) incur(now time.Time, l *Lease, c *Call, r *Reply) (k Call, ok bool) {
+	m := a.machine
+	d := Debt{Key: l.key, Units: l.spent + r.Units, Until: m.link.clock.local(r.Till)}
+	for _, b := range l.held {
+		if b.local {
+			d.Units += b.left()
+		}
+	}
+	if m.class.Algorithm != FixedWindow {
+		d.Until = d.Until.Add(m.class.Window)
+	}
+	if !a.keeps || r.Units == 0 || d.Units <= l.kept.Units && !d.Until.After(l.kept.Until) {
+		return k, false
+	}
+	d.Units += a.own.Rate.Units(time.Second) // so that there is about one write in a second
+	if d.Until = d.Until.Add(debtMargin); m.class.Algorithm == SlidingLog {
+		d.Until = d.Until.Add(m.class.Window / 8)
+	}
+	l.grant, l.noted = &grant{*c, *r, d}, true
+	return Call{Op: Keep, Class: m.current, Key: l.key, Member: m.member, Number: c.Number, Spent: d.Units, Left: d.Until.Sub(now), at: now}, true
+}
+
+// isKept says that a ledger has what a Keep says. What waited for that may leave, unless the member has the store again.
+func (l *Lease) isKept(now time.Time, c *Call) {
+	g := l.grant
+	if g == nil || g.call.Number != c.Number {
+		return
+	}
+	l.kept, l.grant, l.asked = g.debt, nil, false
+	l.granted(now, &g.call, &g.reply, true)
+}
+
+// withdraw drops what waits for a ledger.
+func (l *Lease) withdraw() {
+	if l.grant != nil {
+		l.grant, l.asked = nil, false
+	}
+}
+
+// settle returns the call by which a ledger forgets a debt that the store knows of, or that makes no difference any more.
+func (a *absence) settle(now time.Time, l *Lease) (c Call, ok bool) {
+	m := a.machine
+	if !l.noted || l.spent > 0 || m.mode != FromStore {
+		return c, false
+	}
+	l.kept, l.noted = Debt{}, false
+	m.wake(l, now)
+	return Call{Op: Keep, Class: m.current, Key: l.key, Member: m.member, at: now}, true
+}
