@@ -86,7 +86,7 @@ func (s *shared) ask(now time.Time, n int64) {
 // yield leaves slots to others that classes above do not let this one use: if these are slower, it asks for none before
 // they let the next item leave. It returns how many of so many units to ask for. The next item needs n.
 func (s *shared) yield(now time.Time, units, n int64, cost *Cost) int64 {
-	if s.limits[0].Window > 0 {
+	if s.perishing() == nil {
 		return units // what a window grants is not lost
 	}
 	from := later(s.above(now, 0, cost), now)
@@ -99,11 +99,21 @@ func (s *shared) yield(now time.Time, units, n int64, cost *Cost) int64 {
 	return min(units, fits)
 }
 
+// perishing returns the first limit whose slots are lost if they are not used in time; nil if all are windows.
+func (s *shared) perishing() *Limit {
+	for i := range s.limits {
+		if s.limits[i].Window == 0 {
+			return &s.limits[i]
+		}
+	}
+	return nil
+}
+
 // fitting returns how many of so many units the classes above let leave from a time on while as many slots of the class
 // last: all, or a half, a quarter and so on, and at least the n of the next item.
 func (s *shared) fitting(now, from time.Time, units, n int64, cost *Cost) int64 {
 	for ; units > n; units /= 2 {
-		if !s.above(now, units/n-1, cost).After(from.Add(s.limits[0].Rate.Time(units))) {
+		if !s.above(now, units/n-1, cost).After(from.Add(s.perishing().Rate.Time(units))) {
 			return units
 		}
 	}

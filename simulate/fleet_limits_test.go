@@ -119,6 +119,7 @@ func TestFleetUnderSlowClasses(t *testing.T) {
 		{"200 of 1000", "1000 messages/s", "rate = \"200 messages/s\"", "rate=1500 messages/s", 2 * time.Millisecond, time.Millisecond, 4 * 200 * 60},
 		{"bursts of 200 of 1000", "1000 messages/s", "rate = \"200 messages/s\"\nalgorithm = \"gcra\"\nburst = \"50 messages\"", "rate=1500 messages/s", 2 * time.Millisecond, time.Millisecond, 4 * 200 * 60},
 		{"400 of 1000", "1000 messages/s", "rate = \"400 messages/s\"", "rate=1500 messages/s", 2 * time.Millisecond, time.Millisecond, 980 * 60},
+		{"a window, and 4 of 20", "100000 messages/h\"\nalgorithm = \"fixed-window\"\nalso = [{ rate = \"20 messages/s\", algorithm = \"leaky\" }]\n# \"", "rate = \"4 messages/s\"", "rate=40 messages/s", 2 * time.Millisecond, 49 * time.Millisecond, 4 * 4 * 60},
 		{"bytes", "1000 messages/s", "rate = \"20KB/s\"", "rate=1500 messages/s,size=100B", 2 * time.Millisecond, time.Millisecond, 4 * 200 * 60},
 	} {
 		t.Run(c.name, func(t *testing.T) {
