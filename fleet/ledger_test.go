@@ -17,7 +17,7 @@ type ledger struct {
 func (l *ledger) record(m *simMember, units int64) {
 	s := m.machine.Status(m.local())
 	stamp := l.sim.stamp()
-	if s.Mode == OnShare { // nobody tells it if the clock is set
+	if s.Mode == OnShare || m.heard < l.sim.setAt { // nobody has told it that the clock was set
 		stamp = m.machine.link.clock.stamp(m.local())
 	}
 	l.all = append(l.all, fleettest.Departure{

@@ -126,7 +126,7 @@ func TestPauseAndAClockSetBack(t *testing.T) {
 	m.machine.Slow(m.local(), "a", 3*time.Second)
 	m.pump()
 	s.run(100 * time.Millisecond)
-	s.skew -= time.Hour
+	s.setClock(-time.Hour)
 	s.run(6 * time.Second)
 	since := s.now
 	s.run(time.Second)

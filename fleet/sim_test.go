@@ -29,6 +29,7 @@ type sim struct {
 	store   func(Stamp, *Call) (Reply, error)
 	model   *Model
 	skew    time.Duration // of its clock
+	setAt   time.Duration // when its clock was set last
 	down    bool
 	refuses bool // all calls but pings
 	epoch   int  // of its data: another epoch is another server
@@ -81,6 +82,7 @@ type simMember struct {
 	slot    time.Time     // which the item that waits has got
 	leaveAt time.Duration // when the member wakes up for it
 	calls   int
+	heard   time.Duration   // when the store gave the last answer that has arrived
 	disk    map[string]Debt // what its ledger has kept
 }
 
@@ -147,6 +149,9 @@ func (s *sim) run(d time.Duration) {
 	}
 	s.now = end
 }
+
+// setClock sets the store's clock forward.
+func (s *sim) setClock(d time.Duration) { s.skew, s.setAt = s.skew+d, s.now }
 
 func (s *sim) stamp() Stamp { return Stamp((s.now + s.skew).Microseconds()) }
 
@@ -224,7 +229,11 @@ func (m *simMember) send(c Call) {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		s.carry(m, end(func() { m.machine.Answer(m.local(), &c, &r) }))
+		at := s.now
+		s.carry(m, end(func() {
+			m.heard = max(m.heard, at)
+			m.machine.Answer(m.local(), &c, &r)
+		}))
 	})
 	s.after(max(simDeadline, m.machine.class.Deadline), func() {
 		if m.asleep && !ended {

@@ -9,6 +9,7 @@ package fleettest
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -69,37 +70,43 @@ func Sum(all []Departure, perSecond, burst float64) error {
 }
 
 // Windows returns an error if more than limit units leave in a window of the store's clock. window returns when the
-// window of a time begins, and when it ends. A departure that is as near to the end of a window as the member's
-// clock may be wrong counts in either.
+// window of a time begins, and when it ends. A departure that is as near to a boundary as the member's clock may be
+// wrong counts in the window before it, if that has room.
 func Windows(all []Departure, limit int64, window func(time.Time) (from, to time.Time)) error {
-	left := map[time.Time]int64{}
-	for i, d := range all {
+	left, vague := map[time.Time]int64{}, map[time.Time]int64{} // vague: at the boundary at which the window begins
+	for _, d := range all {
 		from, to := window(d.Stamp)
-		switch {
-		case left[from]+d.Units <= limit:
-		case to.Sub(d.Stamp) <= d.Error:
+		if to.Sub(d.Stamp) <= d.Error {
 			from = to
-		case d.Stamp.Sub(from) <= d.Error:
-			from, _ = window(from.Add(-1))
 		}
-		if left[from] += d.Units; left[from] > limit {
-			return fmt.Errorf("%d units leave in the window that begins at %v, want %d (departure %d of %s, at %v)", left[from], from, limit, i, d.Member, d.At)
+		if d.Stamp.Sub(from) < d.Error {
+			vague[from] += d.Units
+		}
+		left[from] += d.Units
+	}
+	for _, from := range slices.SortedFunc(maps.Keys(left), time.Time.Compare) {
+		before, _ := window(from.Add(-1))
+		moved := max(0, min(vague[from], limit-left[before]))
+		left[before] += moved
+		if left[from] -= moved; left[from] > limit {
+			return fmt.Errorf("%d units leave in the window that begins at %v, want %d", left[from], from, limit)
 		}
 	}
 	return nil
 }
 
 // Weighed returns an error if a window, and of the window before it the part that lies within its length, has more
-// than limit units: the sliding window of two counters. Windows begin at multiples of length since the zero time.
+// than limit units: the sliding window of two counters. Windows begin at multiples of length since the zero time. A
+// departure that is as near to a boundary as the member's clock may be wrong counts in the window before it.
 func Weighed(all []Departure, limit int64, length time.Duration) error {
 	left := map[time.Time]int64{}
 	for i, d := range all {
-		at := d.Stamp.Add(d.Error) // a departure at the end of a window may belong to the next one
-		from := at.Truncate(length)
-		before := float64(left[from.Add(-length)]) * (1 - at.Sub(from).Seconds()/length.Seconds())
+		from := d.Stamp.Add(-d.Error).Truncate(length)
+		before := float64(left[from.Add(-length)]) * (1 - d.Stamp.Sub(from).Seconds()/length.Seconds())
 		left[from] += d.Units
-		if n := before + float64(left[from]); n > float64(limit)+1e-6 && d.Stamp.Truncate(length) == from {
-			return fmt.Errorf("%.1f units count in the window until %v, want %d (departure %d of %s, at %v)", n, d.Stamp, limit, i, d.Member, d.At)
+		sure := d.Stamp.Add(d.Error).Truncate(length) == from
+		if n := before + float64(left[from]); sure && n > float64(limit)+1e-6 {
+			return fmt.Errorf("%.3f units count in the window until %v, want %d (departure %d of %s, at %v)", n, d.Stamp, limit, i, d.Member, d.At)
 		}
 	}
 	return nil

@@ -30,6 +30,8 @@ func TestJudges(t *testing.T) {
 	}
 	own := at(0, 1, 2)
 	own[1].Own = true
+	first := at(1001, 1500, 1501)
+	first[0].Error = 5 * ms
 	heavy := at(0, 20)
 	heavy[0].Units = 3
 	for _, c := range []struct {
@@ -49,9 +51,12 @@ func TestJudges(t *testing.T) {
 		{"full window", Windows(at(0, 999, 1000, 1001, 1002), 2, second), "3 units leave in the window"},
 		{"end of a window", Windows(vague(at(0, 999, 999)), 2, second), ""},
 		{"begin of a window", Windows(vague(at(1000, 1000, 1001)), 2, second), ""},
+		{"room before a window", Windows(first, 2, second), ""},
+		{"no room before a window", Windows(append(at(0, 1), first...), 2, second), "3 units"},
 		{"clock set back", Windows(at(0, 10, 1000, 1000, 500), 2, second), "3 units"},
 		{"weighed", Weighed(at(0, 0, 1500), 2, time.Second), ""},
-		{"weighed too much", Weighed(at(0, 0, 1499), 2, time.Second), "2.0 units count"},
+		{"weighed near a boundary", Weighed(append(vague(at(999)), at(0, 1900)...), 2, time.Second), ""},
+		{"weighed too much", Weighed(at(0, 0, 1499), 2, time.Second), "2.002 units count"},
 		{"within", Within(at(0, 1, 1000, 1001), 2, time.Second), ""},
 		{"not within", Within(at(0, 1, 1000, 1000), 2, time.Second), "3 units leave in the 1s until 1s"},
 	} {
