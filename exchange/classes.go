@@ -154,8 +154,9 @@ func (c *classes) disuse(now time.Time, tag uint16) {
 
 // Seen returns what rules and keys see of a message. It points into the bytes of the message.
 func Seen(m *frame.Message) policy.Message {
+	says := m.Submit()
 	return policy.Message{Path: m.Path, Method: m.Method, Host: m.Host, Headers: m.Fields, SystemID: m.SystemID,
-		SourceAddr: m.SourceAddr, Recipient: m.Recipient, DataCoding: m.DataCoding, ESMClass: m.ESMClass}
+		SourceAddr: says.SourceAddr, Recipient: says.Recipient, DataCoding: says.DataCoding, ESMClass: says.ESMClass}
 }
 
 // classify finds the class of the message that was found. Its body passes in the same class.

@@ -155,17 +155,17 @@ func (b bill) cost(class *shaper.Class, each int64) shaper.Cost {
 
 // by returns the cost of one message, and had if only its body says it and is gone.
 func (b *bill) by(c *policy.Cost, had int64) int64 {
-	m := Seen(b.message)
-	switch {
+	switch described := b.message.Described; {
 	case c.Units > 0:
 		return c.Units
 	case c.Bytes > 0:
 		return b.inBytes(c)
-	case b.message.Units != 0:
-		return c.Of(b.message.Units, b.message.Units > 0)
+	case described != nil:
+		return c.Of(described.Units, described.Units > 0)
 	case c.Segments:
 		return c.Of(frame.Segments(b.bytes), true)
 	case c.Header != "":
+		m := Seen(b.message)
 		n, ok := number(string(m.Header(c.Header)))
 		return c.Of(n, ok)
 	case b.peek == nil:
@@ -178,7 +178,7 @@ func (b *bill) by(c *policy.Cost, had int64) int64 {
 // inBytes returns the cost of the bytes of a message: in HTTP those of its body. If nobody knows
 // how long a body is, the cost is at least that of what was read.
 func (b *bill) inBytes(c *policy.Cost) int64 {
-	if !b.x.protocol.isHTTP() || b.message.Units != 0 {
+	if !b.x.protocol.isHTTP() || b.message.Described != nil {
 		return c.InBytes(int64(len(b.bytes)))
 	}
 	if p := b.peek; p != nil && p.ended {

@@ -280,7 +280,7 @@ func (s *schedule) Found(_ time.Time, f exchange.Found) exchange.Follower {
 	s.undecided++
 	key := ""
 	if s.keyed { // now, or after a reload
-		key = string(f.Message.Recipient) + string(f.Message.Path)
+		key = string(f.Message.Submit().Recipient) + string(f.Message.Path)
 	}
 	return &follower{schedule: s, origin: origin{f.Class.Named(), key, s.reloads, f.Direction == stats.Upstream}, number: s.found, size: f.Size}
 }

@@ -100,7 +100,8 @@
 // target without its query, and without scheme and authority if it has them. The host is that
 // of the target, else of Host, without its port. source_addr is that of the message, and
 // system_id that of the last bind. The recipient is destination_addr, in submit_multi that of
-// the only destination; several have no recipient.
+// the only destination; several have no recipient. A PDU is read for this only if somebody asks
+// ([Message.Submit]): most limits do not, and a message costs them nothing more.
 //
 // # Files
 //
@@ -110,7 +111,8 @@
 //	frame     what a link and its scanners promise, whatever the protocol
 //	sms       in how many parts a PDU is sent
 //	smpp      the link of SMPP
-//	pdu       what a PDU says: its source, its cost, what it says about the rate
+//	submit    what a counted PDU says to rules
+//	pdu       what a PDU says of its cost and of the rate
 //	window    the requests of SMPP without an answer, by sequence number
 //	http      the link of HTTP
 //	refuse    the text of a 429

@@ -51,7 +51,7 @@ func ExampleLink() {
 			return
 		}
 		m := up.Message()
-		fmt.Printf("%v, from %q of %q\n", m.Kind, m.SourceAddr, m.SystemID)
+		fmt.Printf("%v, from %q of %q\n", m.Kind, m.Submit().SourceAddr, m.SystemID)
 	}
 	m := *up.Message()
 	fmt.Printf("refused: %x\n", link.AppendRefusal(nil, &m, frame.Refusal{}))

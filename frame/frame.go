@@ -133,8 +133,8 @@ type Scanner interface {
 	Next(p []byte) (n int, ev Event, err error)
 
 	// Message returns the message that the last Whole or Head began. It is valid until the
-	// next one; copy it to keep it. The fields for rules point into the p of that event,
-	// except SystemID, which the scanner owns.
+	// next one; copy it to keep it. The fields for rules, and its PDU, point into the p of
+	// that event, except SystemID, which the scanner owns.
 	Message() *Message
 
 	// Need returns, after More, how many bytes the next p must have at least.

@@ -102,8 +102,8 @@ func (r *reader) note(ev Event, n int) {
 }
 
 func (r *reader) gist(m *Message) gist {
-	h := fnv.New64a()
-	for _, field := range [][]byte{m.Method, m.Path, m.Host, m.Fields, m.SystemID, m.SourceAddr, m.Recipient, m.ESMClass, m.DataCoding} {
+	h, says := fnv.New64a(), m.Submit()
+	for _, field := range [][]byte{m.Method, m.Path, m.Host, m.Fields, m.SystemID, says.SourceAddr, says.Recipient, says.ESMClass, says.DataCoding} {
 		h.Write(field)
 		h.Write([]byte{0})
 	}
@@ -148,7 +148,7 @@ func describe(m *Message) string {
 	for _, field := range []struct {
 		name  string
 		value []byte
-	}{{"method", m.Method}, {"path", m.Path}, {"host", m.Host}, {"system_id", m.SystemID}, {"source_addr", m.SourceAddr}} {
+	}{{"method", m.Method}, {"path", m.Path}, {"host", m.Host}, {"system_id", m.SystemID}, {"source_addr", m.Submit().SourceAddr}} {
 		if field.value != nil {
 			s += fmt.Sprintf(" %s=%s", field.name, field.value)
 		}

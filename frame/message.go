@@ -21,10 +21,6 @@ type Message struct {
 	Kind Kind
 	Cost int64 // in messages; 0 unless Counted
 
-	// Units is what the message itself says that it costs, if it is described and has no bytes
-	// that say it; negative if it says nothing. 0: its bytes say it.
-	Units int64
-
 	InOrder   bool // it is Control, and must not overtake messages that wait
 	Refusable bool // the protocol can refuse it
 	// Repeatable says that a request may be sent again on the same connection if an answer
@@ -48,24 +44,36 @@ type Message struct {
 	// calls of gone.
 	Tag uint16
 
-	// What rules and keys look at; nil if the message does not say it.
-	Method, Path, Host   []byte
-	Fields               []byte // http: the lines of its fields, each with its end
-	SystemID, SourceAddr []byte
-	Recipient            []byte // smpp: destination_addr, if there is one
-	ESMClass, DataCoding []byte // smpp: one byte each
+	// What rules and keys look at; nil if the message does not say it. They may look at what
+	// Submit reads, too.
+	Method, Path, Host []byte
+	Fields             []byte // http: the lines of its fields, each with its end
+	SystemID           []byte
+
+	// PDU is a counted request of SMPP. It is read only for those who ask for its Submit, because
+	// most limits do not.
+	PDU []byte
+
+	Described *Description // what a message says that has no bytes; nil: its bytes say it
+}
+
+// A Description is what a message says that is described and has no bytes.
+type Description struct {
+	Units  int64 // what it costs; 0: it does not say
+	Submit Submit
 }
 
 // A Throttle is what a response says about the client's rate.
 type Throttle struct {
-	Limited bool          // the provider refused the request because of the rate
-	Refused bool          // it refused all of it, for that reason alone, and the connection goes on
-	Wait    time.Duration // how long to wait, counted from now; 0: not said
-	Until   time.Time     // when the wait ends, if the provider gave a date
+	Limited bool // the provider refused the request because of the rate
+	Refused bool // it refused all of it, for that reason alone, and the connection goes on
 
 	// Congestion is congestion_state of SMPP 5.0 plus one: 1 means idle, and 101 means
 	// congested. 0 means that the response does not say.
 	Congestion uint8
+
+	Wait  time.Duration // how long to wait, counted from now; 0: not said
+	Until time.Time     // when the wait ends, if the provider gave a date
 }
 
 // Pause returns how long to send nothing; 0 if the provider does not say.

@@ -18,69 +18,17 @@ func cString(b []byte) (s, rest []byte) {
 // skip returns what follows the first n bytes; nothing if b is shorter.
 func skip(b []byte, n int) []byte { return b[min(n, len(b)):] }
 
-// describeSubmit reads the fields that every counted request begins with: service_type,
-// source_addr_ton, source_addr_npi, source_addr. In submit_multi, number_of_dests follows; the
-// provider charges that many messages. A number of 0, or none, costs one. The result is what
-// follows data_coding.
-func describeSubmit(b []byte, m *Message) (rest []byte) {
+// destinations returns how many messages the provider charges for the body of a submit_multi:
+// number_of_dests, which follows service_type, source_addr_ton, source_addr_npi and source_addr.
+// A number of 0, or none, costs one.
+func destinations(b []byte) int64 {
 	_, b = cString(b)
-	m.SourceAddr, b = cString(skip(b, 2))
-	switch m.Command {
-	case broadcastSM: // it has no recipient
-		return nil
-	case submitMulti:
-		if len(b) > 0 {
-			m.Cost = max(int64(b[0]), 1)
-		}
-		b = describeDestinations(b, m)
-	default:
-		m.Recipient, b = cString(skip(b, 2)) // dest_addr_ton, dest_addr_npi
-	}
+	_, b = cString(skip(b, 2))
 	if len(b) == 0 {
-		return nil
+		return 1
 	}
-	m.ESMClass = b[:1]
-	if m.Command == dataSM {
-		b = skip(b, 2) // esm_class, registered_delivery
-		m.DataCoding = oneByte(b)
-		return skip(b, 1)
-	}
-	_, b = cString(skip(b, 3)) // esm_class, protocol_id, priority_flag, schedule_delivery_time
-	_, b = cString(b)          // validity_period
-	b = skip(b, 2)             // registered_delivery, replace_if_present_flag
-	m.DataCoding = oneByte(b)
-	return skip(b, 1)
+	return max(int64(b[0]), 1)
 }
-
-// describeDestinations reads number_of_dests and the destinations of a submit_multi, and
-// returns what follows them; nothing if they are cut. The message has a recipient only if
-// there is a single one.
-func describeDestinations(b []byte, m *Message) (rest []byte) {
-	n := 0
-	if len(b) > 0 {
-		n, b = int(b[0]), b[1:]
-	}
-	for range n {
-		if len(b) == 0 {
-			return nil
-		}
-		flag := b[0]
-		if b = b[1:]; flag == smeAddress {
-			b = skip(b, 2) // dest_addr_ton, dest_addr_npi
-		}
-		var to []byte
-		if to, b = cString(b); n == 1 && flag == smeAddress {
-			m.Recipient = to
-		}
-	}
-	return b
-}
-
-// smeAddress is the dest_flag of an address; the other one is that of a distribution list.
-const smeAddress = 1
-
-// oneByte returns the first byte of b; nil if there is none.
-func oneByte(b []byte) []byte { return b[:min(len(b), 1)] }
 
 // throttleOf reads what a response of the provider says about the rate.
 func throttleOf(p []byte, m *Message) (t Throttle) {

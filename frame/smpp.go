@@ -147,8 +147,10 @@ func describePDU(p []byte, m *Message) {
 		m.Kind = Response
 		m.Status = int(binary.BigEndian.Uint32(p[8:]))
 	case countedCommand(m.Command):
-		m.Kind, m.Cost = Counted, 1
-		describeSubmit(p[pduHeader:], m)
+		m.Kind, m.Cost, m.PDU = Counted, 1, p
+		if m.Command == submitMulti {
+			m.Cost = destinations(p[pduHeader:])
+		}
 	default:
 		switch m.Command {
 		case unbind, querySM, cancelSM, replaceSM, queryBroadcastSM, cancelBroadcastSM:

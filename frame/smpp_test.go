@@ -307,12 +307,12 @@ func TestSMPPFieldsOfSubmits(t *testing.T) {
 			if n, ev, err := link.Up().Next(whole); n != len(whole) || ev != Whole || err != nil {
 				t.Fatalf("Next = %d, %v, %v", n, ev, err)
 			}
-			m := link.Up().Message()
+			says := link.Up().Message().Submit()
 			for _, field := range []struct {
 				name string
 				got  []byte
 				want string
-			}{{"recipient", m.Recipient, c.recipient}, {"esm_class", m.ESMClass, c.esm}, {"data_coding", m.DataCoding, c.coded}} {
+			}{{"recipient", says.Recipient, c.recipient}, {"esm_class", says.ESMClass, c.esm}, {"data_coding", says.DataCoding, c.coded}} {
 				got := string(field.got)
 				if field.got == nil {
 					got = "-"

@@ -52,16 +52,16 @@ func smsOf(pdu []byte) (s sms, ok bool) {
 	if len(pdu) < pduHeader {
 		return s, false
 	}
-	m := Message{Command: binary.BigEndian.Uint32(pdu[4:])}
-	if !countedCommand(m.Command) || m.Command == broadcastSM {
+	command := binary.BigEndian.Uint32(pdu[4:])
+	if !countedCommand(command) {
 		return s, false
 	}
-	rest := describeSubmit(pdu[pduHeader:], &m)
-	if len(m.DataCoding) == 0 {
+	says, rest := readSubmit(pdu)
+	if len(says.DataCoding) == 0 {
 		return s, false
 	}
-	s.coding = m.DataCoding[0]
-	if m.Command != dataSM { // sm_default_msg_id, sm_length, short_message
+	s.coding = says.DataCoding[0]
+	if command != dataSM { // sm_default_msg_id, sm_length, short_message
 		rest = skip(rest, 1)
 		if len(rest) == 0 {
 			return s, false
@@ -70,7 +70,7 @@ func smsOf(pdu []byte) (s sms, ok bool) {
 		s.text, rest = rest[1:1+n], rest[1+n:]
 	}
 	s.readTLVs(rest)
-	if m.ESMClass[0]&0x40 != 0 {
+	if says.ESMClass[0]&0x40 != 0 {
 		s.cutHeader()
 	}
 	return s, true

@@ -19,8 +19,9 @@ type inbox struct {
 	body        int64    // bytes of its body that the scanner has not returned
 	need        int
 	framed      frame.Message
-	lastFields  policy.Fields   // those of the last message that had any
-	lastMessage *policy.Message // lastFields as rules see them
+	described   frame.Description // of framed
+	lastFields  policy.Fields     // those of the last message that had any
+	lastMessage *policy.Message   // lastFields as rules see them
 }
 
 // isEmpty reports whether the exchange has found everything.
@@ -77,11 +78,8 @@ func (b *inbox) nextOfBody(n int) (int, frame.Event, error) {
 
 // describe sets framed to what is known of a message.
 func (b *inbox) describe(p *message) {
-	says := p.says
-	if says == 0 {
-		says = -1 // there are no bytes either
-	}
-	b.framed = frame.Message{Kind: frame.Counted, Cost: p.messages, Units: says, Refusable: !p.returns && b.link.protocol.Refuses()}
+	b.described = frame.Description{Units: p.says}
+	b.framed = frame.Message{Kind: frame.Counted, Cost: p.messages, Refusable: !p.returns && b.link.protocol.Refuses(), Described: &b.described}
 	if p.fields.IsZero() {
 		return
 	}
@@ -89,8 +87,8 @@ func (b *inbox) describe(p *message) {
 		b.lastFields, b.lastMessage = p.fields, p.fields.Message()
 	}
 	m, s := &b.framed, b.lastMessage
-	m.Path, m.Method, m.Host, m.Fields, m.SystemID, m.SourceAddr = s.Path, s.Method, s.Host, s.Headers, s.SystemID, s.SourceAddr
-	m.Recipient, m.DataCoding, m.ESMClass = s.Recipient, s.DataCoding, s.ESMClass
+	m.Path, m.Method, m.Host, m.Fields, m.SystemID = s.Path, s.Method, s.Host, s.Headers, s.SystemID
+	b.described.Submit = frame.Submit{SourceAddr: s.SourceAddr, Recipient: s.Recipient, DataCoding: s.DataCoding, ESMClass: s.ESMClass}
 }
 
 // Message implements frame.Scanner.
