@@ -51,7 +51,7 @@ func (w *CalendarWindow) Next(now time.Time, ahead, n int64) time.Time {
 	if before%w.limit > w.limit-n {
 		windows++
 	}
-	return w.windows.After(then.start, windows)
+	return then.after(windows)
 }
 
 // Take implements Limiter.
@@ -78,7 +78,7 @@ func (w *CalendarWindow) Memory(now time.Time) (m Memory, whole bool) {
 		m.Until = Never
 	case w.used > 0:
 		windows := 1 + (w.owed+max(w.limit, 1)-1)/max(w.limit, 1)
-		m.Until = byClockOf(now, w.windows.After(w.start, windows)).Add(setBack)
+		m.Until = byClockOf(now, w.after(windows)).Add(setBack)
 	}
 	if w.owed > 0 {
 		m.Used[0] = -(w.owed + max(w.used-w.limit, 0))
@@ -92,7 +92,9 @@ const setBack = time.Hour
 
 // Remember implements Limiter. The limiter may have been that of another key.
 func (w *CalendarWindow) Remember(m Memory) {
-	w.start, w.end = w.windows.Around(time.Unix(m.Used[1], 0))
+	if start := time.Unix(m.Used[1], 0); !start.Equal(w.start) { // mostly it is the same window
+		w.start, w.end = w.windows.Around(start)
+	}
 	if w.used, w.owed = m.Used[0], 0; w.used < 0 {
 		w.used, w.owed = w.limit, -m.Used[0]
 	}
@@ -131,6 +133,15 @@ func (w *CalendarWindow) advance(now time.Time) {
 		w.start, w.end = w.windows.Around(next)
 		w.used = 0
 	}
+}
+
+// after returns when the window begins that is n windows after this one. Mostly n is 1, and the
+// calendar need not be asked.
+func (w *CalendarWindow) after(n int64) time.Time {
+	if n == 1 {
+		return w.end
+	}
+	return w.windows.After(w.start, n)
 }
 
 // pay moves what is owed into this window as far as that has room.

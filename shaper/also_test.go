@@ -2,6 +2,7 @@ package shaper
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -298,6 +299,38 @@ func BenchmarkAlsoOfManyKeys(b *testing.B) {
 		bucket := c.Join(now, client(n))
 		bucket.Pass(now, Cost{Packets: 1})
 		bucket.Quit(now)
+	}
+}
+
+// BenchmarkAlsoOfManyMessageKeys decides about messages to a million recipients with three windows
+// each: one operation finds the key of a message, joins its bucket, lets the message leave, and
+// quits.
+func BenchmarkAlsoOfManyMessageKeys(b *testing.B) {
+	const most = 1_000_000
+	c, it := NewClass(start, perRecipient(most, threeWindows())), packet(1)
+	var digits [16]byte
+	var conn policy.Conn
+	var to policy.Message
+	now, n := start, 0
+	step := func() {
+		now, n = now.Add(2*time.Microsecond), (n+7919)%most // each recipient gets a message in 2 s
+		to.Recipient = strconv.AppendInt(digits[:0], int64(n), 10)
+		bucket := c.JoinKey(now, c.Messages().Key(&conn, &to))
+		if bucket.Enter(now, it) != Leaves {
+			b.Fatal("a message does not leave")
+		}
+		it.Left(now)
+		bucket.Quit(now)
+	}
+	for range most {
+		step()
+	}
+	if got := c.Buckets().Keys(now); got != most {
+		b.Fatalf("%d keys are remembered", got)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		step()
 	}
 }
 

@@ -88,18 +88,20 @@ func (s *idleKeys) Pop() any { panic("shaper: remove takes out of the heap") }
 
 func (s *idleKeys) entry(i int32) *idleKey { return &s.chunks[i/chunkSize][i%chunkSize] }
 
-// put remembers the bucket of a key at now, if there is something to remember.
-func (s *idleKeys) put(now time.Time, key policy.Key, state bucketState) {
+// put remembers the bucket of a key at now, if there is something to remember. It returns false
+// if that does not fit into an entry, so that the key keeps the limiter.
+func (s *idleKeys) put(now time.Time, key policy.Key, state bucketState) (fits bool) {
 	i := s.freeEntry()
 	*s.entry(i) = idleKey{key: key}
 	if !s.fill(i, now, state) {
 		s.free = append(s.free, i)
-		return
+		return true
 	}
 	s.index[key] = i
 	s.entry(i).place = int32(len(s.order))
 	s.order = append(s.order, i)
 	heap.Fix(s, len(s.order)-1) // heap.Push would allocate
+	return s.limiters[key] == nil
 }
 
 // fill sets what an entry is to remember at now. It returns false if there is nothing.

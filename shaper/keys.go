@@ -40,7 +40,7 @@ type keys struct {
 	silence *silence    // of the ledger, towards all buckets
 }
 
-// maxSpare bounds the spare buckets of a class. Each takes some 1.5 KiB.
+// maxSpare bounds the spare buckets of a class. Each takes some 2.5 KiB.
 const maxSpare = 64
 
 // membership is what only a bucket has.
@@ -235,27 +235,21 @@ func (k *keys) retire(now time.Time, c *Class) {
 	}
 	delete(k.active, c.key)
 	forget(c.limiter)
-	if k.isReusable(now, c) {
-		k.idle.put(now, c.key, bucketState{bare(c.limiter), c.assured})
+	switch {
+	case !k.isReusable(c):
+		if state := k.close(now, c); k.mayReturn() {
+			k.idle.put(now, c.key, state)
+		}
+	case k.idle.put(now, c.key, bucketState{bare(c.limiter), c.assured}):
 		k.spare, c.isSpare = append(k.spare, c), true
-		return
-	}
-	if state := k.close(now, c); k.mayReturn() {
-		k.idle.put(now, c.key, state)
+	default: // the key keeps the limiter
+		k.close(now, c)
 	}
 }
 
 // isReusable reports whether a bucket that nobody uses is to be kept for another key.
-func (k *keys) isReusable(now time.Time, c *Class) bool {
-	if !k.per.ByMessage() || c.shadow != nil || len(k.spare) >= maxSpare {
-		return false
-	}
-	for _, l := range limit.Parts(bare(c.limiter)) {
-		if _, whole := l.Memory(now); !whole { // then the key keeps the limiter
-			return false
-		}
-	}
-	return true
+func (k *keys) isReusable(c *Class) bool {
+	return k.per.ByMessage() && c.shadow == nil && len(k.spare) < maxSpare
 }
 
 // close takes a bucket out of the class, and returns what remains of it. Something may still
