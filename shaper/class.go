@@ -66,7 +66,8 @@ func (t *terms) publish(conf policy.Class) {
 	t.enforces.Store(!conf.Shadow)
 	t.reads.Store(nil)
 	if conf.Reads != (policy.Reads{}) {
-		t.reads.Store(&conf.Reads)
+		reads := conf.Reads // the address of a part of conf would put all of it on the heap, each time
+		t.reads.Store(&reads)
 	}
 	t.retry.Store(packRetry(conf))
 }
