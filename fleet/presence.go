@@ -68,8 +68,7 @@ func (s *step) holdBack() {
 		return
 	}
 	c.lost = false
-	others := c.shares > 0 || s.share > 0 && s.recovery > 0 // a member's own store has no others, and no recovery
-	if others && c.shares < whole-1000 {
+	if (c.shares > 0 || s.share > 0) && c.shares < whole-1000 { // else there were no members
 		c.members[""] = &modelMember{share: whole - c.shares, until: s.now - 1}
 		c.shares = whole
 	}

@@ -85,8 +85,7 @@ local function holdBack(n)
 end
 if lost == 1 and now >= recover then
   lost = 0
-  local others = shares > 0 or share > 0 and recovery > 0 -- a member's own store has no others, and no recovery
-  if others and shares < WHOLE - 1000 then holdBack(WHOLE - shares) end
+  if (shares > 0 or share > 0) and shares < WHOLE - 1000 then holdBack(WHOLE - shares) end -- else there were no members
 end
 
 -- The sum of the shares never exceeds the whole: a member gets more only when others have said
