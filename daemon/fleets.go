@@ -28,12 +28,14 @@ import (
 type fleets struct {
 	tell    func(class, key string) // that something has changed
 	log     *slog.Logger
-	stores  map[string]store // of the policy in force, by name. Only changes touch it
-	name    string           // of the members of this process; see identify. Only changes touch it
-	file    *state.File      // which makes name that of the next process, too; nil: nothing does. Only changes touch it
-	kept    map[string]bool  // limits with a window whose debts file keeps. Only changes touch it
-	joined  uint64           // numbers members whose names do not stay. Only changes touch it
-	leaving sync.WaitGroup   // members that say goodbye
+	stores  map[string]store        // of the policy in force, by name. Only changes touch it
+	name    string                  // of the members of this process; see identify. Only changes touch it
+	stays   bool                    // the name is that of the next process, too. Only changes touch it
+	file    *state.File             // of the process; nil: none. Only changes touch it
+	found   map[string][]fleet.Debt // what file had of the last process, by limit. Only changes touch it
+	kept    map[string]bool         // limits with a window whose debts file keeps. Only changes touch it
+	joined  uint64                  // numbers members whose names do not stay. Only changes touch it
+	leaving sync.WaitGroup          // members that say goodbye
 
 	mu     sync.Mutex        // held to write shares, and to read it outside changes
 	shares map[string]*share // by class; a new map for each policy
@@ -289,12 +291,12 @@ func (s *fleets) identify(file *state.File) {
 	if file != nil {
 		id = file.ID()
 	}
-	name := strings.Map(plain, host) + "-" + cmp.Or(id, strconv.Itoa(os.Getpid()))
-	if name != s.name {
-		s.kept = map[string]bool{}
-	}
-	if s.name, s.file = name, nil; id != "" {
-		s.file = file
+	s.name, s.stays = strings.Map(plain, host)+"-"+cmp.Or(id, strconv.Itoa(os.Getpid())), id != ""
+	if file != s.file {
+		s.file, s.found, s.kept = file, nil, map[string]bool{}
+		if file != nil {
+			s.found = findDebts(file)
+		}
 	}
 }
 
@@ -305,9 +307,9 @@ func (s *fleets) identify(file *state.File) {
 // is held back until its hold ends.
 func (s *fleets) identityOf(class string, i int, l shaper.Limit) (name string, ledger fleet.Ledger) {
 	of := fmt.Sprintf("%d:%s", i+1, class)
-	if s.file != nil && (l.Window == 0 || !s.kept[of]) {
+	if s.stays && (l.Window == 0 || !s.kept[of]) {
 		if l.Window > 0 {
-			s.kept[of], ledger = true, newDebts(s.file, of)
+			s.kept[of], ledger = true, &debts{s.file, of, s.found[of]}
 		}
 		return fmt.Sprintf("%s-%d", s.name, i+1), ledger
 	}

@@ -174,3 +174,37 @@ func TestFleetsNames(t *testing.T) {
 		t.Errorf("without a state file, the names were %s and %s, and are %s and %s", rate, window, again, other)
 	}
 }
+
+// TestDebtsOutlastAPolicy starts a process whose policy lacks a class of which the last one has kept a debt. A reload brings the
+// class back, in this process and in the next one: both know the debt, also if the disk has taken the name away.
+func TestDebtsOutlastAPolicy(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	for i, locked := range []bool{true, true, false, true} {
+		if os.Remove(path + ".lock"); !locked {
+			if err := os.Symlink("/dev/full", path+".lock"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		file, err := state.Open(path, state.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &fleets{}
+		s.identify(file)
+		file.Start()
+		_, ledger := s.identityOf("acme", 0, shaper.Limit{Window: time.Minute})
+		switch {
+		case s.stays != locked || (ledger != nil) != locked:
+			t.Fatalf("process %d has the ledger %v", i, ledger)
+		case i == 0:
+			kept := make(chan bool)
+			ledger.Keep(fleet.Debt{Key: "key", Units: 7, Until: time.Now().Add(time.Hour)}, func() { close(kept) })
+			<-kept
+		case locked:
+			if debts := ledger.Debts(); len(debts) != 1 || debts[0].Units != 7 {
+				t.Errorf("process %d knows the debts %v, want one of 7", i, debts)
+			}
+		}
+		file.Close(nil)
+	}
+}
