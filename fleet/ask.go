@@ -143,7 +143,7 @@ func (l *Lease) take(now time.Time, wanted, need int64) Call {
 	}
 	if m.mode == OnShare {
 		l.own++
-		c.Class, c.Number, c.Lead, c.Fence = &m.absence.own, l.own, 0, 0
+		c.Class, c.Number, c.Lead, c.Fence, c.Share = &m.absence.own, l.own, 0, 0, 0 // this store has no other members
 		if l.heir != m.absence.heir {
 			l.heir, c.Spent = m.absence.heir, m.absence.spoilt(now, c.From)
 		}
