@@ -69,8 +69,11 @@ func (s *step) holdBack() {
 	}
 	c.lost = false
 	if (c.shares > 0 || s.share > 0) && c.shares < whole-1000 { // else there were no members
-		c.members[""] = &modelMember{share: whole - c.shares, until: s.now - 1}
-		c.shares = whole
+		m := &modelMember{share: whole - c.shares, until: s.now - 1}
+		if before := c.members[""]; before != nil {
+			m.share += before.share
+		}
+		c.members[""], c.shares = m, whole
 	}
 }
 

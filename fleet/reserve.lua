@@ -85,7 +85,10 @@ local function holdBack(n)
 end
 if lost == 1 and now >= recover then
   lost = 0
-  if (shares > 0 or share > 0) and shares < WHOLE - 1000 then holdBack(WHOLE - shares) end -- else there were no members
+  if (shares > 0 or share > 0) and shares < WHOLE - 1000 then -- else there were no members
+    redis.call('ZREM', M, '') -- what an earlier loss has left is held back as long as the rest
+    holdBack(absent + WHOLE - shares)
+  end
 end
 
 -- The sum of the shares never exceeds the whole: a member gets more only when others have said

@@ -210,3 +210,43 @@ func TestShareIsClaimedOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestShareIsHeldBackTwice has members that do not come back after a loss, and then a store that forgets again which members
+// there are while another one leaves. What is held back stays so.
+func TestShareIsHeldBackTwice(t *testing.T) {
+	const third = whole / 3
+	replies := map[string]Reply{}
+	script, model := newScriptStore(t, "a"), &Model{ID: "a"}
+	for name, do := range map[string]func(Stamp, *Call) (Reply, error){
+		"script": script.do,
+		"model":  func(now Stamp, c *Call) (Reply, error) { return model.Do(now, c), nil },
+	} {
+		class := &Class{Name: "acme", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond}
+		now := Stamp(1_760_000_000_123_456)
+		call := func(op Op, member string, seq, share int64) (r Reply) {
+			t.Helper()
+			now = now.Add(time.Millisecond)
+			r, err := do(now, &Call{Op: op, Class: class, Member: member, Seq: seq, Share: share, Grace: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		call(Beat, "a", 1, third)
+		call(Beat, "b", 1, third)
+		now = now.Add(10 * time.Second) // the recovery is over: a third is held back
+		call(Beat, "a", 2, third)
+		script.id, model.ID = "b", "b" // with all that it knew
+		call(Beat, "a", 3, third)
+		call(Leave, "b", 2, 0)
+		now = now.Add(10 * time.Second)
+		replies[name] = call(Beat, "a", 4, third)
+		if r := call(Beat, "new", 1, 0); r.Share > 0 {
+			t.Errorf("%s: a newcomer gets %d millionths, of what is held back", name, r.Share)
+		}
+		script.id, model.ID = "a", "a"
+	}
+	if replies["script"] != replies["model"] {
+		t.Errorf("the script answers %+v\nthe model          %+v", replies["script"], replies["model"])
+	}
+}
