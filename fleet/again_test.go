@@ -125,3 +125,38 @@ func TestAgainInAWindow(t *testing.T) {
 		})
 	}
 }
+
+// TestDebtAfterALoss cuts a member off before a window begins, and later its store restarts empty. The member comes back
+// before the other, which knows how much of the window both had got from the store. Whether it lives or was killed, its debt
+// counts on top of that.
+func TestDebtAfterALoss(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		class := Class{Name: "a", Algorithm: FixedWindow, Rate: mustRate(t, "3000 messages/min"), Window: time.Minute}
+		s := newSim(t, class, 2, 1)
+		s.run(50 * time.Second)
+		first, other := s.members[0], s.members[1]
+		first.cut = true
+		s.run(11 * time.Second)
+		first.greedy, other.greedy = true, true
+		first.pump()
+		other.pump()
+		s.run(5 * time.Second)
+		other.cut = true
+		s.run(time.Second)
+		s.restart()
+		if killed {
+			first.again()
+			first = s.members[0]
+		}
+		first.cut = false
+		s.run(200 * time.Millisecond)
+		other.cut = false
+		s.run(40 * time.Second)
+		if err := s.ledger.windows(); err != nil {
+			t.Errorf("killed %v: %v", killed, err)
+		}
+		if n := len(s.ledger.all); n < 2900 {
+			t.Errorf("killed %v: %d have left", killed, n)
+		}
+	}
+}

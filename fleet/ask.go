@@ -20,11 +20,16 @@ func (l *Lease) poll(now time.Time) (c Call, ok bool) {
 	if c, ok = l.giveBack(now); ok {
 		return c, true
 	}
-	if m.mode == FromStore && l.owes(now) && !m.link.clock.known() {
-		return c, false // a beat comes first: the store takes no debt for a window that it has not
+	owes := m.mode == FromStore && l.owes(now)
+	if owes && !m.link.informed() {
+		return c, false // a beat comes first: it says which window is open, and whether the store has lost what it knew
 	}
-	if m.mode == FromStore && (l.owes(now) || l.told != m.recover && now.Before(l.usedUntil)) {
+	if m.mode == FromStore && l.told != m.recover && now.Before(l.usedUntil) || owes && !now.Before(m.recovered) {
 		return l.take(now, 0, 0), true
+	}
+	if owes {
+		m.alarms.set(l, m.recovered)
+		return c, false
 	}
 	units, at := l.ask(now)
 	switch {
@@ -160,13 +165,14 @@ func (l *Lease) take(now time.Time, wanted, need int64) Call {
 	return c
 }
 
-// testify adds to a call what the member knows of the window.
+// testify adds to a call what the member knows of the window. What has left at its share comes when the store knows what all
+// members have seen used: that is the largest of what they say, and to this the store adds what each of them has spent.
 func (l *Lease) testify(now time.Time, c *Call) {
 	if now.Before(l.usedUntil) {
 		c.Known, c.Left = l.used, l.usedUntil.Sub(now)
 		l.told = l.machine.recover
 	}
-	if l.owes(now) {
+	if l.owes(now) && !now.Before(l.machine.recovered) {
 		c.Spent = l.spent
 	}
 }

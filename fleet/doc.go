@@ -25,7 +25,7 @@
 //     Fallback names a rate instead, or stops at once.
 //   - The store is another process (run_id), or has lost what it knew: no slot begins before all
 //     those have ended that it may have granted, 100 ms and a gap. Members tell it for 1.5 s how much of
-//     each window they have seen used. What no living member has seen is lost.
+//     each window they have seen used, and then what has left at their shares. What no living member has seen is lost.
 //   - The store's clock is set: members notice, because the new time does not fit the differences seen
 //     before, and ask for the same fence. A clock set back lets slots stand still for no longer than that.
 //     A fixed window goes on until the clock is there again.

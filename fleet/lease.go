@@ -182,6 +182,8 @@ func (l *Lease) Counts() Counts { return l.counts }
 func (m *Machine) sweep(l *Lease, now time.Time) {
 	switch {
 	case !l.unused, l.asked, l.held[0].units > 0, l.debt > 0:
+	case l.owes(now) && now.Before(m.recovered):
+		m.alarms.set(l, m.recovered)
 	case l.owes(now):
 		m.alarms.set(l, l.spentTill)
 	case now.Before(l.floor):

@@ -45,6 +45,9 @@ type link struct {
 // as away. When it knows the clock better, it waits until all blocks have ended that were granted before.
 func (l *link) vague(now time.Time) bool { return l.clock.error(now) > l.tooVague }
 
+// informed reports whether the store has answered since it was away, and the member knows its clock.
+func (l *link) informed() bool { return l.proved && l.clock.known() }
+
 // arrival returns how long a call is on its way, rather less than more.
 func (l *link) arrival(now time.Time) time.Duration { return l.clock.error(now) * 7 / 8 }
 

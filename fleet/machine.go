@@ -41,6 +41,7 @@ type Machine struct {
 	alarms    alarms
 	owing     int           // leases whose use of the share the store does not know yet
 	recover   Stamp         // until then the member tells the store what it knows of its windows
+	recovered time.Time     // then the store knows that of all members
 	rivals    int64         // how many members want the next slot
 	vague     time.Duration // how wrong the clock may have been at a grant whose slots end at vagueTill
 	vagueTill time.Time
@@ -97,7 +98,7 @@ func (m *Machine) Poll(now time.Time) (c Call, ok bool) {
 			m.sweep(l, now)
 			continue
 		}
-		if m.mode != OnShare || c.Op == Keep {
+		if m.mode != OnShare {
 			return c, true
 		}
 		r := m.absence.heir.Do(m.link.clock.stamp(now), &c)
@@ -146,7 +147,7 @@ func (m *Machine) contact(now time.Time) (c Call, ok bool) {
 func (m *Machine) contactAt(now time.Time) time.Time {
 	k := &m.link
 	switch {
-	case k.down && k.pinging, !k.down && k.beating, !k.down && m.owing > 0 && k.clock.known():
+	case k.down && k.pinging, !k.down && k.beating, !k.down && m.owing > 0 && k.informed():
 		return limit.Never
 	case k.down:
 		return k.pingAt
@@ -212,6 +213,7 @@ func (m *Machine) Answer(now time.Time, c *Call, r *Reply) {
 	if m.class.Algorithm == Slots && c.Seq > 0 && k.known.IsZero() && r.Share > 0 {
 		k.fenced = true // who had the name before may have used this share, and the store does not know
 	}
+	informed := k.informed()
 	usable := k.answered(now, c, r)
 	m.heed(r) // also if answers take too long: others may let them take longer now
 	if k.vague(now) {
@@ -219,13 +221,13 @@ func (m *Machine) Answer(now time.Time, c *Call, r *Reply) {
 		return
 	}
 	m.hear(now, c, r)
-	if c.Op == Beat && m.owing > 0 {
-		for _, l := range m.absence.debtors(now) { // the store's clock is known now
+	if r.Recover > r.Now {
+		m.testify(now, r)
+	}
+	if !informed && m.owing > 0 {
+		for _, l := range m.absence.debtors(now) {
 			m.wake(l, now)
 		}
-	}
-	if r.Recover > r.Now {
-		m.testify(now, r.Recover)
 	}
 	l := m.leases[c.Key]
 	if l == nil || c.Op != Take && c.Op != Back {
@@ -298,13 +300,13 @@ func (m *Machine) shift(now time.Time) {
 }
 
 // testify tells a store that has lost what it knew of the windows what the member has seen.
-func (m *Machine) testify(now time.Time, until Stamp) {
-	m.recover = until
+func (m *Machine) testify(now time.Time, r *Reply) {
+	m.recover, m.recovered = r.Recover, now.Add(r.Recover.Sub(r.Now))
 	if m.class.Algorithm == Slots {
 		return
 	}
 	for _, l := range m.leases {
-		if now.Before(l.usedUntil) && l.told != until {
+		if now.Before(l.usedUntil) && l.told != m.recover {
 			m.wake(l, now)
 		}
 	}
