@@ -160,3 +160,30 @@ func TestDebtAfterALoss(t *testing.T) {
 		}
 	}
 }
+
+// TestDebtIsToldFirst has a member come again with debts of two keys. The store holds its share back until it knows both.
+func TestDebtIsToldFirst(t *testing.T) {
+	class := Class{Name: "a", Algorithm: FixedWindow, Rate: mustRate(t, "3000 messages/min"), Window: time.Minute}
+	a := &alone{t: t, now: time.Unix(1_760_000_100, 0), store: Model{ID: "0"}, disk: map[string]Debt{}}
+	for _, key := range []string{"", "k"} {
+		a.disk[key] = Debt{Key: key, Units: 7, Until: a.now.Add(time.Hour)}
+	}
+	a.join(class, "m", 1)
+	told := 0
+	for range 100 {
+		for c, ok := a.m.Poll(a.now); ok; c, ok = a.m.Poll(a.now) {
+			if c.Seq > 0 && told < 2 {
+				t.Fatalf("%+v counts the member as present, after %d debts", c, told)
+			}
+			if c.Spent == 7 {
+				told++
+			}
+			r := a.store.Do(Stamp(a.now.UnixMicro()), &c)
+			a.m.Answer(a.now, &c, &r)
+		}
+		a.now = a.now.Add(100 * time.Millisecond)
+	}
+	if told != 2 {
+		t.Errorf("the store has heard of %d debts, want 2", told)
+	}
+}

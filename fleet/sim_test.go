@@ -296,6 +296,9 @@ func (m *simMember) depart(now time.Time) {
 			return
 		}
 		m.lease.Take(now, now, m.cost)
+		if kept := m.disk[m.lease.key].Units; m.lease.spent > kept {
+			s.t.Errorf("%s has used %d of its share, and its ledger has %d", m.name, m.lease.spent, kept)
+		}
 		s.ledger.record(m, m.cost)
 		m.cost = 1 + s.r.Int64N(s.sizes)
 		m.queue--
