@@ -180,11 +180,18 @@ func (r *report) newError(offset int, key, problem, allowed string) Error {
 	return Error{File: at.file, Line: at.line, Column: at.column, Key: shorten(key), Problem: shorten(withoutPasswords(problem)), Allowed: allowed}
 }
 
-// password matches the user and the password before a host, as in a URL.
-var password = regexp.MustCompile(`((?://|")[^\s"/:@]*):[^\s"/@][^\s"]*@`)
+// password matches an address up to its host, if there is a password in it, whatever that contains.
+var password = regexp.MustCompile(`((?:"|//)(?:[a-zA-Z][a-zA-Z0-9+.-]*:)?(?://)?[^"/:@]*):(?:[^"\\]|\\.)+@`)
 
-// withoutPasswords hides the passwords of addresses. Errors go to logs.
-func withoutPasswords(s string) string { return password.ReplaceAllString(s, "$1:xxxxx@") }
+// withoutPasswords hides the passwords of addresses. Errors go to logs. The path of a Unix socket has none.
+func withoutPasswords(s string) string {
+	return password.ReplaceAllStringFunc(s, func(found string) string {
+		if strings.HasPrefix(found, `"unix:`) {
+			return found
+		}
+		return password.ReplaceAllString(found, "$1:xxxxx@")
+	})
+}
 
 // maxRepeated is how many characters of a key or a value an error repeats. Valid ones are
 // shorter, and so many suffice to recognize an invalid one.

@@ -18,7 +18,7 @@ password = "s3cret"
 [listener.x]
 listen = "127.0.0.1:0"
 protocol = "http"
-upstream = ["http://me:s3cret@api.example/", "me:s3cret@api.example:80"]
+upstream = ["http://me:s3cret@api.example/", "me:s3cret@api.example:80", "me:s3\"cret@api.example:80", "//me:s3 cret@api.example:80", "http://me:/s3cret@api.example"]
 class = "a"
 [listener.y]
 listen = "127.0.0.1:0"
