@@ -51,7 +51,7 @@ func instead(name string, supported []string) string {
 		return fmt.Sprintf("did you mean %q?", ours)
 	}
 	isSection := slices.ContainsFunc(owners, func(o owner) bool { return slices.Equal(o.keys, supported) })
-	for _, ours := range append([]string{name}, foreign[name]...) {
+	for _, ours := range append([]string{name}, foreign[strings.ToLower(name)]...) {
 		if below := below(ours); below != "" && isSection {
 			return fmt.Sprintf("%s belongs below %s", ours, below)
 		}
