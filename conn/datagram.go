@@ -104,8 +104,8 @@ func (ud *udpDirection) offer(t sock.Train, out *outgoing) {
 	for more := true; more; more = len(t.Payload) > 0 {
 		var head sock.Train
 		head, t = t.Cut(most)
-		if class == nil || class.Pass(time.Now(), costOf(head)) {
-			ud.add(parcel{Train: head, direction: ud, class: class}, out)
+		if p := (parcel{Train: head, direction: ud, class: class}); p.passes() {
+			ud.add(p, out)
 			continue
 		}
 		ud.send(out) // first, so that the pacer cannot let this one overtake those
@@ -222,7 +222,17 @@ type parcel struct {
 	sock.Train
 	direction *udpDirection
 	class     *shaper.Class // that has let it go; nil: none
+	passed    time.Time     // when the class let it go, if it has not waited
 	waited    *datagrams    // that it comes from; nil: it has not waited
+}
+
+// passes reports whether a parcel may leave without waiting.
+func (p *parcel) passes() bool {
+	if p.class == nil {
+		return true
+	}
+	p.passed = time.Now()
+	return p.class.Pass(p.passed, costOf(p.Train))
 }
 
 func (d *datagrams) parcel() parcel {
@@ -275,7 +285,7 @@ func (p *parcel) departed(now time.Time, lost sock.Loss) {
 		p.waited.item.Left(now)
 		p.waited.release()
 	case p.class != nil:
-		p.class.Left(now)
+		p.class.Left(now, p.passed, costOf(p.Train))
 	}
 }
 

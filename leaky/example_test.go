@@ -39,7 +39,7 @@ func ExampleGap() {
 	}
 	gap := leaky.NewGap(rate)
 	gap.Take(start, start, 1)
-	gap.Left(start.Add(3 * time.Millisecond)) // when it was on the wire
+	gap.Left(start.Add(3*time.Millisecond), start, 1) // when it was on the wire
 	fmt.Println("the next one may leave after", gap.Next(start, 0, 1).Sub(start))
 	// Output: the next one may leave after 53ms
 }

@@ -42,16 +42,19 @@ func (g *Gap) Next(now time.Time, ahead, _ int64) time.Time {
 
 // Take implements limit.Limiter.
 func (g *Gap) Take(_, now time.Time, n int64) {
-	g.Left(now)
+	g.Left(now, now, n)
 	g.cost, g.taken = n, now
 }
 
-// Left implements limit.Settler.
-func (g *Gap) Left(now time.Time) {
+// Left implements limit.Settler, for the last item.
+func (g *Gap) Left(now, _ time.Time, _ int64) {
 	if now.After(g.last) {
 		g.last = now
 	}
 }
+
+// Alone implements limit.Settler: a gap begins only when the item before it has left.
+func (g *Gap) Alone() bool { return true }
 
 // Amend implements limit.Amender. It makes the gap after the last item shorter or longer; an
 // item before that one has had its gap. What costs more makes a gap of its own if the last one

@@ -46,9 +46,9 @@ func TestGapCountsFromWhenTheItemLeft(t *testing.T) {
 	g := NewGap(unit.NewRate(unit.Messages, 10, time.Second))
 	ms := time.Millisecond
 	leaves(t, g, 0, 0, 1)
-	g.Left(at(7 * ms)) // writing took a while
+	g.Left(at(7*ms), at(0), 1) // writing took a while
 	wantNext(t, g, 10*ms, 107*ms)
-	g.Left(at(5 * ms)) // an earlier departure, reported late
+	g.Left(at(5*ms), at(0), 1) // an earlier departure, reported late
 	wantNext(t, g, 10*ms, 107*ms)
 }
 
@@ -108,7 +108,7 @@ func TestGapNeverShorter(t *testing.T) {
 			}
 			g.Take(now, now, n)
 			now = now.Add(lateness(time.Millisecond).Draw(t, "writing"))
-			g.Left(now)
+			g.Left(now, now, n)
 			left, cost = now, n
 		}
 	})
@@ -119,7 +119,7 @@ func TestGapIsAmended(t *testing.T) {
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
 	g := NewGap(unit.NewRate(unit.Tokens, 1, time.Second))
 	g.Take(at(0), at(0), 10)
-	g.Left(at(1)) // it was written late
+	g.Left(at(1), at(0), 1) // it was written late
 	expect := func(want int) {
 		t.Helper()
 		if got := g.Next(at(1), 0, 1); !got.Equal(at(want)) {

@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"slices"
 	"time"
 
 	"shaper/unit"
@@ -120,12 +121,20 @@ func (a *All) Remember(m Memory) { a.parts[0].Remember(m) }
 type settlingAll struct{ *All }
 
 // Left implements Settler.
-func (a *settlingAll) Left(now time.Time) {
+func (a *settlingAll) Left(now, then time.Time, n int64) {
 	for _, l := range a.parts {
 		if s, settles := l.(Settler); settles {
-			s.Left(now)
+			s.Left(now, then, n)
 		}
 	}
+}
+
+// Alone implements Settler.
+func (a *settlingAll) Alone() bool {
+	return slices.ContainsFunc(a.parts, func(l Limiter) bool {
+		s, settles := l.(Settler)
+		return settles && s.Alone()
+	})
 }
 
 // latest returns the later of two times.

@@ -163,7 +163,7 @@ func TestAllSettlesIfAPartDoes(t *testing.T) {
 	if !settles {
 		t.Fatal("it does not settle")
 	}
-	s.Left(at(time.Second))
+	s.Left(at(time.Second), at(0), 1)
 	if part.left != at(time.Second) {
 		t.Errorf("the part was told %v", part.left)
 	}
@@ -177,7 +177,8 @@ type settles struct {
 	left time.Time
 }
 
-func (s *settles) Left(now time.Time) { s.left = now }
+func (s *settles) Left(now, _ time.Time, _ int64) { s.left = now }
+func (s *settles) Alone() bool                    { return true }
 
 func TestAllAllocatesNothing(t *testing.T) {
 	l, now := threeWindows(), time.Duration(0)

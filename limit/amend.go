@@ -1,7 +1,7 @@
 package limit
 
 import (
-	"sort"
+	"math"
 	"time"
 )
 
@@ -99,7 +99,7 @@ func reduce(from *int64, n int64) int64 {
 }
 
 // Amend implements Amender. What costs more is logged as a departure of now. What costs less
-// is taken out of the log, where the item stands in it.
+// is taken out of the log, from when the item was charged on: it may have left later.
 func (l *SlidingLog) Amend(now, then time.Time, n int64) {
 	if n >= 0 {
 		l.Take(now, now, n)
@@ -107,23 +107,6 @@ func (l *SlidingLog) Amend(now, then time.Time, n int64) {
 	}
 	l.forget(max(now.Sub(l.zero), 0))
 	if at := max(then.Sub(l.zero), 0); plus(at, l.window) > now.Sub(l.zero) {
-		l.giveBack(at, -n)
-	}
-}
-
-// giveBack takes up to n units out of the departure that left at a time, or out of the first
-// one after it.
-func (l *SlidingLog) giveBack(at time.Duration, n int64) {
-	entry := sort.Search(l.log.n, func(e int) bool { return l.log.at(e).at >= at })
-	if entry == l.log.n {
-		return
-	}
-	before := l.base
-	if entry > 0 {
-		before = l.log.at(entry - 1).total
-	}
-	n = min(n, l.log.at(entry).total-before)
-	for ; entry < l.log.n; entry++ {
-		l.log.at(entry).total -= n
+		l.withdraw(at, math.MaxInt64, -n)
 	}
 }

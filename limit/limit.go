@@ -83,8 +83,11 @@ type Memory struct {
 // A Settler is a Limiter that counts from the moment at which an item actually
 // leaves. That may be later than the moment at which it is allowed to leave.
 type Settler interface {
-	// Left says that the last item that Take charged has left at now.
-	Left(now time.Time)
+	// Left says that an item of n units, which Take charged at the time then, has left at now.
+	Left(now, then time.Time, n int64)
+	// Alone reports whether nothing may follow an item before Left has told of it. If not, items
+	// count from when they were charged until Left tells of them.
+	Alone() bool
 }
 
 // A Cloner is a Limiter that copies itself. One whose Memory is not whole needs it, so that somebody

@@ -20,6 +20,11 @@ import (
 // units filled as many windows in a row as they need: the log notes it at the start
 // of the last of these. What is taken too early is noted when it would have been due.
 //
+// The units of an item count from when it has left, as Left says, and until then from when it was
+// charged. So if items take less than a window to leave, in any order, the bound holds for the
+// instants at which they left. Why: take the item of a window that was charged last. At that moment
+// all others of the window were in the log, either as having left in the window or as charged.
+//
 // As any Limiter, it is not safe for concurrent use.
 //
 // The other windows approximate this one. It costs memory: 16 bytes for each
@@ -72,15 +77,37 @@ func (l *SlidingLog) Take(_, now time.Time, n int64) {
 	at := l.since(now)
 	if l.limit > 0 {
 		at = max(at, l.nextAt(at, 0, min(n, l.limit)))
-		at = plus(at, times((n-1)/l.limit, l.window))
+		at = plus(at, l.spread(n))
 	}
-	total := l.base + l.logged() + n
-	if l.joins(at) {
-		*l.log.last() = departure{at, total}
+	l.note(l.log.n, at, n)
+}
+
+// Left implements Settler. An item that took a window to leave was forgotten meanwhile. It is charged
+// again.
+func (l *SlidingLog) Left(now, then time.Time, n int64) {
+	from, to := max(then.Sub(l.zero), 0), max(now.Sub(l.zero), 0)
+	if n <= 0 || to <= from {
 		return
 	}
-	l.log.push(departure{at, total})
+	if plus(from, l.window) <= to {
+		l.Take(now, now, n)
+		return
+	}
+	late := l.spread(n)
+	from, to = plus(from, late), plus(to, late)
+	first := l.firstFrom(from)
+	moved, behind := l.withdraw(from, plus(to, 1), n)
+	if moved > 0 && l.unitsIn(first) == 0 {
+		l.log.remove(first)
+		behind--
+	}
+	if moved > 0 {
+		l.note(behind, to, moved)
+	}
 }
+
+// Alone implements Settler.
+func (l *SlidingLog) Alone() bool { return false }
 
 // SetRate implements Limiter. What has left in the window counts against the new
 // limit. The length of the window does not change.
@@ -162,6 +189,14 @@ func (l *SlidingLog) since(now time.Time) time.Duration {
 	return since
 }
 
+// spread returns how much later than it leaves an item of n units is noted.
+func (l *SlidingLog) spread(n int64) time.Duration {
+	if l.limit == 0 {
+		return 0
+	}
+	return times((n-1)/l.limit, l.window)
+}
+
 // logged returns how many units are in the log.
 func (l *SlidingLog) logged() int64 {
 	if l.log.n == 0 {
@@ -202,12 +237,48 @@ func (l *SlidingLog) forget(now time.Duration) {
 	}
 }
 
-// joins reports whether a departure becomes one with the last one in the log.
-func (l *SlidingLog) joins(at time.Duration) bool {
-	if l.log.n == 0 {
+// withdraw takes up to n units out of the departures from a time on and before another one, the
+// earliest first. It returns how many, and which entry is behind these departures.
+func (l *SlidingLog) withdraw(from, until time.Duration, n int64) (taken int64, behind int) {
+	for behind = l.firstFrom(from); behind < l.log.n && l.log.at(behind).at < until; behind++ {
+		taken += min(n-taken, l.unitsIn(behind)-taken)
+		l.log.at(behind).total -= taken
+	}
+	return taken, behind
+}
+
+// firstFrom returns the first entry from a time on.
+func (l *SlidingLog) firstFrom(at time.Duration) int {
+	return sort.Search(l.log.n, func(e int) bool { return l.log.at(e).at >= at })
+}
+
+// unitsIn returns how many units an entry has.
+func (l *SlidingLog) unitsIn(entry int) int64 { return l.log.at(entry).total - l.totalBefore(entry) }
+
+// totalBefore returns the total before an entry.
+func (l *SlidingLog) totalBefore(entry int) int64 {
+	if entry == 0 {
+		return l.base
+	}
+	return l.log.at(entry - 1).total
+}
+
+// note adds a departure of n units before an entry. The totals from there on count them already.
+func (l *SlidingLog) note(entry int, at time.Duration, n int64) {
+	d := departure{at, l.totalBefore(entry) + n}
+	if l.joins(entry-1, at) {
+		*l.log.at(entry - 1) = d
+	} else {
+		l.log.insert(entry, d)
+	}
+}
+
+// joins reports whether a departure becomes one with an entry before it.
+func (l *SlidingLog) joins(entry int, at time.Duration) bool {
+	if entry < 0 {
 		return false
 	}
-	last := l.log.last().at
+	last := l.log.at(entry).at
 	return last == at || l.grain > 0 && last/l.grain == at/l.grain || l.log.n >= maxDepartures
 }
 
@@ -237,4 +308,19 @@ func (r *ring) push(d departure) {
 	}
 	r.n++
 	*r.last() = d
+}
+
+func (r *ring) insert(i int, d departure) {
+	r.push(d)
+	for j := r.n - 1; j > i; j-- {
+		*r.at(j) = *r.at(j - 1)
+	}
+	*r.at(i) = d
+}
+
+func (r *ring) remove(i int) {
+	for ; i < r.n-1; i++ {
+		*r.at(i) = *r.at(i + 1)
+	}
+	r.n--
 }

@@ -1,8 +1,12 @@
 package limit
 
 import (
+	"slices"
+	"strconv"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"shaper/unit"
 )
@@ -81,5 +85,157 @@ func TestLogRemembersWhatLeftBeforeATakeTooEarly(t *testing.T) {
 	l.Take(at(0), at(51*second), 1)
 	if next, want := l.Next(at(52*second), 0, 1), at(61*second); !next.Equal(want) {
 		t.Errorf("the next item may leave at %v, want %v", next.Sub(start), want.Sub(start))
+	}
+}
+
+// Items take time to leave, in any order. No window of the instants at which they left holds more
+// than the limit, and an item waits for nothing else.
+func TestLogHoldsForWhenItemsLeft(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := setting{limit: rapid.Int64Range(1, 12).Draw(t, "limit"), window: 1000}
+		l := NewSlidingLog(at(0), s.rate(), s.window)
+		var charged, left []event // in order; at is when they were charged, or left
+		leaves := func(i int, now time.Duration) {
+			l.Left(at(now), at(charged[i].at), charged[i].n)
+			left = append(left, event{now, charged[i].n})
+			charged = slices.Delete(charged, i, i+1)
+		}
+		now := time.Duration(0)
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			now += time.Duration(rapid.IntRange(0, 300).Draw(t, "pause"))
+			for len(charged) > 0 && now-charged[0].at >= s.window {
+				leaves(0, charged[0].at+s.window-1) // no item takes a window to leave
+			}
+			if n := anyCost(t, s.limit); rapid.Bool().Draw(t, "charge") && !l.Next(at(now), 0, n).After(at(now)) {
+				l.Take(at(now), at(now), n)
+				charged = append(charged, event{now, n})
+			} else if len(charged) > 0 {
+				leaves(rapid.IntRange(0, len(charged)-1).Draw(t, "which"), now)
+			}
+			n := anyCost(t, s.limit)
+			if next := l.Next(at(now), 0, n); !next.After(at(now)) != logAllows(s, append(slices.Clone(left), charged...), now, n) {
+				t.Fatalf("at %d, %d units may leave at %d; left: %v, on their way: %v", now, n, next.Sub(start), left, charged)
+			}
+		}
+		for i := range left {
+			if most := mostInWindow(left[i].at, left, s.window); most > s.limit {
+				t.Fatalf("%d units left in the window that ends at %d, of %v", most, left[i].at, left)
+			}
+		}
+	})
+}
+
+// What items that left late cost less is given back, and never more than that: nothing leaves sooner than if
+// each had been charged what it costs when it left.
+func TestLogGivesBackToItemsThatLeftLate(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := setting{limit: rapid.Int64Range(1, 40).Draw(t, "limit"), window: 1000}
+		l := NewSlidingLog(at(0), s.rate(), s.window)
+		var then []time.Duration // when each item was charged
+		var left []event         // when it left, and what it costs
+		now := time.Duration(0)
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			now += time.Duration(rapid.IntRange(0, 200).Draw(t, "pause"))
+			n := anyCost(t, s.limit)
+			if leaves := !l.Next(at(now), 0, n).After(at(now)); leaves && !logAllows(s, left, now, n) {
+				t.Fatalf("at %d, %d units may leave, after %v, charged at %v", now, n, left, then)
+			} else if leaves {
+				l.Take(at(now), at(now), n)
+				then, left = append(then, now), append(left, event{now, n})
+			}
+			if len(left) == 0 {
+				continue
+			}
+			i := len(left) - 1 - rapid.IntRange(0, min(len(left)-1, 3)).Draw(t, "which")
+			if rapid.Bool().Draw(t, "left") && left[i].at == then[i] && now-then[i] < s.window {
+				l.Left(at(now), at(then[i]), left[i].n)
+				left[i].at = now
+			} else if back := rapid.Int64Range(0, left[i].n).Draw(t, "back"); back > 0 && now-then[i] < s.window {
+				l.Amend(at(now), at(then[i]), -back)
+				left[i].n -= back
+			}
+		}
+	})
+}
+
+// mostInWindow returns how many units left in the window that ends at an instant.
+func mostInWindow(end time.Duration, left []event, window time.Duration) (n int64) {
+	for _, e := range left {
+		if e.at <= end && e.at > end-window {
+			n += e.n
+		}
+	}
+	return n
+}
+
+// An item that left late counts from then on. What others have been charged stays.
+func TestLogCountsFromWhenAnItemLeft(t *testing.T) {
+	const ms = time.Millisecond
+	l := NewSlidingLog(at(0), perSecond(4), second)
+	for _, n := range []int64{1, 2, 1} { // at 0, 10 and 20 ms
+		l.Take(at(0), at(time.Duration(l.log.n)*10*ms), n)
+	}
+	l.Left(at(15*ms), at(10*ms), 2)
+	l.Left(at(30*ms), at(0), 1)
+	l.Left(at(30*ms), at(20*ms), 1)
+	for n, want := range []time.Duration{1: 1015 * ms, 2: 1015 * ms, 3: 1030 * ms, 4: 1030 * ms} {
+		if got := l.Next(at(40*ms), 0, int64(n)); n > 0 && !got.Equal(at(want)) {
+			t.Errorf("%d units may leave at %v, want %v", n, got.Sub(start), want)
+		}
+	}
+	if l.log.n != 2 {
+		t.Errorf("the log has %d entries, want one for each instant", l.log.n)
+	}
+}
+
+// An item that is told of after a window counts as one that leaves then.
+func TestLogCountsAnItemThatTookAWindowToLeave(t *testing.T) {
+	l := NewSlidingLog(at(0), perSecond(2), second)
+	l.Take(at(0), at(0), 1)
+	l.Take(at(0), at(0), 1)
+	l.Take(at(0), at(second), 1) // the first two are forgotten
+	l.Left(at(3*second/2), at(0), 1)
+	wantLeave(t, l, 3*second/2, 1, 2*second)
+}
+
+// An item larger than the limit fills windows from when it left. What is given back does not fill them.
+func TestLogMovesALargeItem(t *testing.T) {
+	l := NewSlidingLog(at(0), perSecond(10), second)
+	l.Take(at(0), at(0), 25)
+	l.Left(at(second/4), at(0), 25)
+	if next := l.Next(at(second/4), 0, 1); !next.Equal(at(13 * second / 4)) {
+		t.Errorf("after 25 units at 10 a second, the next leaves at %v", next.Sub(start))
+	}
+}
+
+// Telling when items left takes no memory but for the log, however many leave.
+func TestLogIsBoundedWhenItemsLeaveLate(t *testing.T) {
+	l, now := NewSlidingLog(at(0), perSecond(100_000), second), time.Duration(0)
+	for i := range time.Duration(300_000) {
+		now = max(now, l.Next(at(now), 0, 1).Sub(start))
+		l.Take(at(now), at(now), 1)
+		l.Left(at(now+i%7), at(now), 1)
+		now += 3
+	}
+	if n := len(l.log.slots); n > maxDepartures {
+		t.Errorf("the log has %d slots, more than %d", n, maxDepartures)
+	}
+	if left := l.logged(); left > 100_000 {
+		t.Errorf("the log has %d units", left)
+	}
+}
+
+// What it costs to tell a full log when an item has left, while n others are on their way.
+func BenchmarkLogLeft(b *testing.B) {
+	for _, n := range []time.Duration{0, 1, 100} {
+		b.Run(strconv.Itoa(int(n)), func(b *testing.B) {
+			l, now := NewSlidingLog(at(0), perSecond(1000), second), time.Duration(0)
+			b.ReportAllocs()
+			for b.Loop() {
+				now = max(now+100, l.Next(at(now), 0, 1).Sub(start))
+				l.Take(at(now), at(now), 1)
+				l.Left(at(now+1), at(now-n*100), 1)
+			}
+		})
 	}
 }

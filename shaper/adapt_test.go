@@ -61,7 +61,7 @@ func TestTimeAloneGivesTheShareBack(t *testing.T) {
 		inBubble(t, func(t *testing.T, s *Shaper) {
 			c, begin := s.Class("c"), time.Now()
 			for c.Pass(begin, Cost{Messages: 1}) {
-				c.Left(begin)
+				lastLeft(c, begin)
 			}
 			for range 4 {
 				c.Provider().Throttled(time.Now(), second, "429")
@@ -313,7 +313,7 @@ func TestIdleWhileItAdapts(t *testing.T) {
 			conf.Burst = policy.Burst{N: 100, Kind: unit.Messages}
 			c := NewClass(start, conf)
 			for c.Pass(start, Cost{Messages: 1}) {
-				c.Left(start)
+				lastLeft(c, start)
 			}
 			c.Provider().Throttled(start, second, "429")
 			for n := range time.Duration(100) {
@@ -322,7 +322,7 @@ func TestIdleWhileItAdapts(t *testing.T) {
 				}
 			}
 			for c.Pass(at(100*second), Cost{Messages: 1}) {
-				c.Left(at(100 * second))
+				lastLeft(c, at(100*second))
 			}
 			enter(t, c, 100*second, Waits, request())
 			next = append(next, c.Next(at(100*second)))

@@ -56,7 +56,7 @@ func departuresOf(c *Class, now time.Duration, n int) (left []time.Duration) {
 			now = max(now, next.Sub(start))
 			c.Release(at(now))
 		}
-		c.Left(at(now))
+		lastLeft(c, at(now))
 		left = append(left, now)
 	}
 	return left
@@ -100,7 +100,7 @@ func TestAlsoIsEachLimit(t *testing.T) {
 			} else if want != now {
 				t.Fatalf("an item leaves at %v, want %v", now, want)
 			}
-			c.Left(now)
+			lastLeft(c, now)
 			for _, one := range alone {
 				one.limiter.Take(now, now, 1)
 			}
@@ -126,8 +126,8 @@ func TestAlsoOfAKeyThatWasAway(t *testing.T) {
 				t.Fatalf("at %v one may send and the other may not", now)
 			}
 			if passes {
-				stays.Left(now)
-				goes.Left(now)
+				lastLeft(stays, now)
+				lastLeft(goes, now)
 			}
 			now = now.Add(time.Duration(rapid.SampledFrom([]int{0, 30, 100, 700, 20_000}).Draw(t, "pause")) * ms)
 			if goes.Quit(now); rapid.IntRange(0, 9).Draw(t, "set") == 0 {
@@ -258,7 +258,7 @@ func TestAlsoAllocatesNothing(t *testing.T) {
 			now = c.Next(now)
 			c.Release(now)
 		}
-		c.Left(now)
+		lastLeft(c, now)
 	}
 	for range 2000 { // the log grows at first
 		step()
@@ -359,16 +359,16 @@ func TestWaitsSaysForWhich(t *testing.T) {
 	second, third, fourth := packet(1), packet(1), packet(1)
 	enter(t, c, 0, Waits, second, third, fourth)
 	holds(t, c.Status().Waits(start), "child", "5 packets/s", 200*ms)
-	c.Left(at(150 * ms))
+	lastLeft(c, at(150*ms))
 	holds(t, c.Status().Waits(at(150*ms)), "account", "10 packets/s", 250*ms)
 	holds(t, a.Status().Waits(at(150*ms)), "account", "10 packets/s", 250*ms)
 	released(t, c, 250*ms, second)
-	c.Left(at(250 * ms))
+	lastLeft(c, at(250*ms))
 	released(t, c, 450*ms, third)
-	c.Left(at(450 * ms))
+	lastLeft(c, at(450*ms))
 	holds(t, c.Status().Waits(at(time.Second)), "child", "3 packets/min", 60*time.Second)
 	a.Pass(at(time.Second), Cost{Packets: 1})
-	a.Left(at(time.Second))
+	lastLeft(a, at(time.Second))
 	holds(t, a.Status().WaitsWithKey(at(2*time.Second), policy.Conn{}, nil), "account", "4 packets/min", 60*time.Second)
 	none := named("account", leakyClass("0 packets/s"))
 	a.Set(at(2*time.Second), none)

@@ -16,15 +16,16 @@ func wantNoAllocs(t *testing.T, what string, f func()) {
 }
 
 func TestEnterAndReleaseAllocateNothing(t *testing.T) {
-	for _, conf := range []policy.Class{leakyClass("1KB/s"), tokenClass("1KB/s", 2000), leakyClass("1 packets/s")} {
+	for _, conf := range []policy.Class{leakyClass("1KB/s"), tokenClass("1KB/s", 2000), leakyClass("1 packets/s"), classBy(policy.SlidingLog, "1 packets/s")} {
 		c, now, a, b := NewClass(start, conf), start, packet(1000), packet(1000)
 		wantNoAllocs(t, conf.Rate.String(), func() {
 			c.Enter(now, a)
 			c.Enter(now, b)
 			for c.Backlog().Items > 0 {
 				now = c.Next(now)
-				c.Release(now)
-				c.Left(now)
+				if it := c.Release(now); it != nil {
+					it.Left(now.Add(ms))
+				}
 			}
 		})
 	}

@@ -44,7 +44,7 @@ func (k *keptClass) spendIn(bucket *Class, offered int) (departed int) {
 		it := &Item{Cost: Cost{Messages: 1}, Patient: true}
 		if bucket.Enter(at(k.now), it) == Leaves {
 			departed++
-			bucket.Left(at(k.now))
+			lastLeft(bucket, at(k.now))
 			continue
 		}
 		items = append(items, it)

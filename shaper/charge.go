@@ -94,7 +94,7 @@ func (d *departure) charge(n *node, since time.Time, cost *Cost) (ready time.Tim
 	if units > 0 {
 		n.limiter.Take(later(own, ready.Add(-n.pace.slack)), d.now, units)
 		n.payer = d.from
-		if d.settles && n.settler != nil {
+		if d.settles && n.alone {
 			n.leavingSince = d.now
 		}
 	}
@@ -113,7 +113,7 @@ func (d *departure) pay(cost *Cost) {
 	}
 }
 
-// pathNeedsLeft reports whether a class on the path waits for Left after a departure. It
+// pathNeedsLeft reports whether a class on the path has to know when an item has left. It
 // needs no lock.
 func (n *node) pathNeedsLeft() bool {
 	for ; n != nil; n = n.parent.Load() {
@@ -135,14 +135,14 @@ func (n *node) isAwaited() bool {
 	return false
 }
 
-// settlePath tells each class that was charged for an item of the node that the item has
-// left at now. It skips classes that an item of another node has paid since, and parents
-// that the node has got since. A nil cost is that of the last item.
-func (n *node) settlePath(now time.Time, cost *Cost) {
+// settlePath tells each class that was charged for an item of the node at the time then that
+// the item has left at now. Of classes out of which items leave alone, it skips those that an item
+// of another node has paid since, and parents that the node has got since.
+func (n *node) settlePath(now, then time.Time, cost *Cost) {
 	for x := n; x != nil; x = x.parent.Load() {
-		charged := x.payer == n && (cost == nil || cost.in(x.kind) > 0)
-		if charged && x.settler != nil {
-			x.settle(now)
+		units := cost.in(x.kind)
+		if units > 0 && x.settler != nil && (x.payer == n || !x.alone) {
+			x.settle(now, then, units)
 		}
 	}
 }

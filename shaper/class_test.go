@@ -227,7 +227,7 @@ func TestClassLeft(t *testing.T) {
 	enter(t, c, 0, Leaves, packet(1))
 	a, b := packet(1), packet(1)
 	enter(t, c, 0, Waits, a, b)
-	c.Left(at(30 * ms)) // that long after it was released
+	lastLeft(c, at(30*ms)) // that long after it was released
 	released(t, c, 130*ms-1)
 	released(t, c, 130*ms, a)
 	released(t, c, 230*ms, b)
@@ -242,7 +242,7 @@ func TestClassHoldsUntilLeft(t *testing.T) {
 	enter(t, c, 0, Leaves, first)
 	enter(t, c, 0, Waits, a, b)
 	released(t, c, 900*ms) // without Left of a, b would have left at 100 ms
-	c.Left(at(950 * ms))
+	lastLeft(c, at(950*ms))
 	released(t, c, 1050*ms-1)
 	released(t, c, 1050*ms, a)
 	released(t, c, 2050*ms-1)

@@ -149,27 +149,26 @@ func (d *departure) depart(since time.Time, cost *Cost, it *Item) {
 	}
 }
 
-// Left says that the last item that the class let go has left at now, or never will. In
-// each class that was charged and that counts gaps, the gap begins now.
-func (c *Class) Left(now time.Time) { left(now, c, nil) }
+// Left says that what Pass let leave at the time then has left at now, or never will; see
+// Item.Left.
+func (c *Class) Left(now, then time.Time, cost Cost) { left(now, then, c, &cost) }
 
-// Left says that the item has left at now, or never will. In each class that was charged
-// and that counts gaps, the gap begins now.
+// Left says that the item has left at now, or never will. In each class that was charged, the gap
+// begins now if the class counts gaps, and a sliding log counts the item from now on.
 func (it *Item) Left(now time.Time) {
 	if it.charged != nil {
-		left(now, it.charged, &it.Cost)
+		left(now, it.arrived, it.charged, &it.Cost)
 	}
 }
 
-// left says that an item which a class has let go has left at now. A nil cost is that of
-// the last item.
-func left(now time.Time, c *Class, cost *Cost) {
+// left says that what a class has let go at the time then has left at now.
+func left(now, then time.Time, c *Class, cost *Cost) {
 	if !c.owner().retiring.Load() && !c.pathNeedsLeft() {
 		return
 	}
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	c.settlePath(now, cost)
+	c.settlePath(now, then, cost)
 	c.update(now)
 	root.wake(now)
 	retireIfUnused(now, c)

@@ -26,9 +26,11 @@ func ExampleClass() {
 		verdict := class.Enter(now, &shaper.Item{Cost: shaper.Cost{Messages: 1}})
 		fmt.Println("message", i, "leaves at once:", verdict == shaper.Leaves)
 	}
-	for now = class.Next(now); class.Release(now) != nil; now = class.Next(now) {
+	now = class.Next(now)
+	for it := class.Release(now); it != nil; it = class.Release(now) {
 		fmt.Println("a message leaves after", now.Sub(start))
-		class.Left(now)
+		it.Left(now)
+		now = class.Next(now)
 	}
 	// Output:
 	// message 0 leaves at once: true
@@ -49,8 +51,9 @@ func ExampleProvider() {
 	class := shaper.NewClass(now, conf)
 	message := shaper.Cost{Messages: 1}
 
-	class.Enter(now, &shaper.Item{Cost: message, Asks: true}) // it leaves at once
-	class.Left(now)
+	first := &shaper.Item{Cost: message, Asks: true}
+	class.Enter(now, first) // it leaves at once
+	first.Left(now)
 	class.Provider().Throttled(now, 3*time.Second, "429")
 	class.Provider().Answered(now, false)
 

@@ -25,10 +25,11 @@ type gate struct {
 	// What has left.
 	limiter      limit.Limiter   // in the unit of the class
 	settler      limit.Settler   // limiter, if it is one
+	alone        bool            // nothing follows an item before it has left
 	estimator    limit.Estimator // limiter, if it is one
 	assured      *leaky.Assured  // nil: whatever the limiter allows is assured
 	inFlight     int             // items in flight, of the class and those beneath it
-	leavingSince time.Time       // since when the settler waits for an item on its way out; zero: it waits for none
+	leavingSince time.Time       // since when an item is on its way out alone; zero: there is none
 	payer        *node           // the class whose item was charged last: this one, or one beneath it
 
 	throttle throttle
@@ -55,7 +56,8 @@ func (g *gate) set(now time.Time, conf policy.Class, p *pace, l limit.Limiter) {
 // use makes l the limiter of the gate.
 func (g *gate) use(l limit.Limiter) {
 	g.limiter = l
-	if g.settler, _ = bare(l).(limit.Settler); g.settler == nil {
+	g.settler, _ = bare(l).(limit.Settler)
+	if g.alone = g.settler != nil && g.settler.Alone(); !g.alone {
 		g.leavingSince = time.Time{} // nobody waits for Left any more
 	}
 	g.estimator, _ = l.(limit.Estimator)
@@ -177,10 +179,10 @@ func (g *gate) pausedUntil() time.Time {
 	return g.throttle.until
 }
 
-// settle says that the item on its way out has left at a time.
-func (g *gate) settle(at time.Time) {
+// settle says that an item of n units, which was charged at the time then, has left at now.
+func (g *gate) settle(now, then time.Time, n int64) {
 	g.leavingSince = time.Time{}
-	g.settler.Left(at)
+	g.settler.Left(now, then, n)
 }
 
 // amend corrects what was charged for an item that left at the time then.

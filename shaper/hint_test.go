@@ -152,7 +152,7 @@ func TestHintsAllocateNothing(t *testing.T) {
 		if !c.Pass(now, Cost{Messages: 1}) {
 			t.Fatal("it does not leave")
 		}
-		c.Left(now)
+		lastLeft(c, now)
 		hints[0] = Hint{unit.Messages, 1, 30, now.Add(second)}
 		c.Provider().Heard(now, now, Cost{Messages: 1}, hints)
 	}

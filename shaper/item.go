@@ -102,7 +102,8 @@ type Item struct {
 	First bool
 	// Settles says that the caller calls Left when the item has left. Until then nothing
 	// follows it out of a class that counts gaps, for a second at most. So no gap becomes
-	// too short, however late the item is written.
+	// too short, however late the item is written. A sliding log holds nothing up; it counts
+	// the item from then on.
 	Settles bool
 	// Asks says that the item gets an answer. It is in flight until Answered is called:
 	// when the answer has come or will never come.

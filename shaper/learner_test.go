@@ -235,7 +235,7 @@ func TestFindingsAreKept(t *testing.T) {
 		for range 3000 { // it is saturated: each message leaves as soon as it may
 			now = later(now, first.limiter.Next(now, 0, 1))
 			enter(t, first, now.Sub(start), Leaves, request())
-			first.Left(now)
+			lastLeft(first, now)
 			if first.throttle.learner.level > 17 {
 				first.Provider().Throttled(now, 0, "0x58")
 				first.Provider().Answered(now, false)

@@ -140,7 +140,7 @@ func (k *keptClass) run(until time.Duration) {
 		for it := k.class.Release(at(k.now)); it != nil; it = k.class.Release(at(k.now)) {
 			k.left = append(k.left, leave{k.now, it.Cost.in(k.conf.Rate.Kind())})
 			k.waits--
-			k.class.Left(at(k.now))
+			lastLeft(k.class, at(k.now))
 		}
 		if k.now >= until && k.disk.next(at(k.now)).After(at(k.now)) {
 			return

@@ -87,7 +87,7 @@ func TestMaxWaitByAlgorithm(t *testing.T) {
 		for next := class.Next(start); next != limit.Never; next = class.Next(at(last)) {
 			last = max(last, next.Sub(start))
 			class.Release(at(last))
-			class.Left(at(last))
+			lastLeft(class, at(last))
 		}
 		if last > 2*second || last < 2*second-second/10 {
 			t.Errorf("%s: the last of %d items that the class kept left after %v", algorithm, items, last)
@@ -126,7 +126,7 @@ func TestSetAnyAlgorithmGivesNoBurst(t *testing.T) {
 			}
 			class.Set(start, to)
 			for class.Release(start) != nil {
-				class.Left(start)
+				lastLeft(class, start)
 			}
 			if left := waited - class.Backlog().Items; left > 0 {
 				t.Errorf("from %s %v to %s %v: %d items leave at once", from.Algorithm, from.Own().WindowInForce(), to.Algorithm, to.Own().WindowInForce(), left)

@@ -17,6 +17,11 @@ var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // at returns an instant, d after start, for tests that drive a class by hand.
 func at(d time.Duration) time.Time { return start.Add(d) }
 
+// lastLeft says that the last item of a class has left at now, whatever it costs.
+func lastLeft(c *Class, now time.Time) {
+	c.Left(now, now, Cost{Bytes: 1, Packets: 1, Messages: 1, Connections: 1, Tokens: 1})
+}
+
 const (
 	second = time.Second
 	ms     = time.Millisecond

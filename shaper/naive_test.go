@@ -307,7 +307,7 @@ func (m *naive) step(r *rand.Rand, now *time.Time) (wrong string) {
 			m.cancelled++
 		}
 	case op < 43:
-		c.Left(*now)
+		lastLeft(c, *now)
 	case op < 45:
 		conf := randomClass(r)
 		c = m.classes[r.IntN(len(m.classes))]

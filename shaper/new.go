@@ -108,8 +108,8 @@ func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 // waits until its owners take it out. The lock of old's tree is held.
 func goOn(now time.Time, c, old *Class, conf policy.Class, p *pace) {
 	had := old.endShadow(now)
-	if had.settler != nil && !had.leavingSince.IsZero() {
-		had.settle(now.Add(leaveMargin))
+	if !had.leavingSince.IsZero() {
+		had.settle(now.Add(leaveMargin), now, 0)
 	}
 	old.shadow, c.assured, c.throttle = nil, had.assured, had.throttle
 	c.install(now, conf, p, had.takeOver(now, p))

@@ -162,7 +162,7 @@ type departed struct {
 }
 
 func (d departed) Leave(now time.Time) {
-	d.class.Left(now)
+	lastLeft(d.class, now)
 	d.left <- time.Now()
 }
 

@@ -77,7 +77,7 @@ func (w *world) send(p *pacer, conf policy.Class, cost Cost) *steady {
 	s := &steady{w: w, class: c, item: &Item{Cost: cost, Settles: true}}
 	s.item.Owner = s
 	c.Pass(w.now, cost)
-	c.Left(w.now)
+	lastLeft(c, w.now)
 	s.left = append(s.left, w.now)
 	c.Enter(w.now, s.item)
 	return s
@@ -90,7 +90,7 @@ func (s *steady) Leave(time.Time) {
 	s.short = max(s.short, -s.late)
 	s.w.now = s.w.now.Add(s.takes)
 	s.left = append(s.left, s.w.now)
-	s.class.Left(s.w.now)
+	lastLeft(s.class, s.w.now)
 	s.class.Enter(s.w.now, s.item)
 }
 

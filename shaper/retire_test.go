@@ -19,7 +19,7 @@ func TestKeysShareWhatIsLeft(t *testing.T) {
 		bucket := c.Join(now, client(2+n%2))
 		if bucket.Pass(now, Cost{Packets: 1}) {
 			passed++
-			bucket.Left(now)
+			lastLeft(bucket, now)
 		}
 		bucket.Quit(now)
 	}

@@ -106,7 +106,7 @@ func TestShareGrantsWhatLeaves(t *testing.T) {
 			if o.left.Load() != int64(left) {
 				t.Fatalf("%d items have left with %d units", o.left.Load(), left)
 			}
-			c.Left(time.Now())
+			lastLeft(c, time.Now())
 		}
 		s.Told("acme", "")
 		if b.wanted != 0 {
@@ -206,7 +206,7 @@ func TestShareOfKeys(t *testing.T) {
 			if o.left.Load() != 1 {
 				t.Errorf("%d items have left", o.left.Load())
 			}
-			bucket.Left(time.Now())
+			lastLeft(bucket, time.Now())
 			if bucket.Quit(time.Now()); !b.forgotten {
 				t.Error("the budget of a bucket that is gone stays")
 			}
@@ -221,7 +221,7 @@ func TestShareEnds(t *testing.T) {
 		o := &noting{}
 		share.budgets["0"].have = 1
 		c.Enter(time.Now(), &Item{Owner: o, Cost: Cost{Messages: 1, Bytes: 10}, Held: 10})
-		c.Left(time.Now())
+		lastLeft(c, time.Now())
 		s.Shares(nil)
 		s.Apply([]policy.Class{conf})
 		for range 3 {

@@ -25,7 +25,7 @@ type node struct {
 	// Read without a lock; written under the lock of the tree, except handing.
 	parent    atomic.Pointer[node]
 	piece     atomic.Int64 // the piece of this class alone; see Piece
-	needsLeft atomic.Bool  // the class waits for Left after a departure
+	needsLeft atomic.Bool  // the class has to know when an item has left
 	handing   atomic.Bool  // the pacer has taken an item out of the queue and is telling its owner
 
 	// Of the whole tree, if the node is its root. mu guards latest, and the group below in
@@ -131,7 +131,7 @@ func (n *node) detach(now time.Time) {
 	parent := n.parent.Load()
 	for p := parent; p != nil; p = p.parent.Load() {
 		if !p.leavingSince.IsZero() && p.payer.isBeneath(n) {
-			p.settle(now.Add(leaveMargin))
+			p.settle(now.Add(leaveMargin), now, 0)
 		}
 	}
 	parent.feed.remove(&n.asChild)
@@ -210,7 +210,7 @@ func (n *node) awaitsGap() bool {
 	for n.asChild.head == nil && n.feed != nil && len(n.feed.changes) > 0 {
 		n = n.feed.changes[0].node
 	}
-	return n.asChild.head != nil && n.settler != nil
+	return n.asChild.head != nil && n.alone
 }
 
 // push puts an item at the end of the queue of the class, or before all others if it is First.

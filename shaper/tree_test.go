@@ -383,7 +383,7 @@ func TestTreeLeft(t *testing.T) {
 	enter(t, c["b"], 0, Waits, second, message(1))
 	released(t, c["b"], 900*ms)
 	enter(t, c["b"], 900*ms, Waits, &Item{Cost: Cost{Bytes: 1}}) // it waits behind the messages
-	c["b"].Left(at(910 * ms))                                    // nothing of b is on its way out
+	lastLeft(c["b"], at(910*ms))                                 // nothing of b is on its way out
 	released(t, c["b"], 940*ms)
 	first.Left(at(950 * ms))
 	released(t, c["b"], 1050*ms-1)
@@ -401,7 +401,7 @@ func TestTreeLeftOfAPass(t *testing.T) {
 	enter(t, c["a"], second/2, Waits, it)
 	c["a"].Cancel(at(second/2), it)
 	enter(t, c["a"], second/2, Leaves, &Item{Cost: Cost{Bytes: 100}})
-	c["a"].Left(at(second / 2))
+	lastLeft(c["a"], at(second/2))
 	enter(t, c["a"], second/2, Waits, it)
 	released(t, c["a"], 600*ms, it)
 }

@@ -74,9 +74,9 @@ func (w *Waiter) Wait(ctx context.Context, cost Cost, busy bool) error {
 }
 
 // Do is Wait for an item that takes time to leave: it calls leave when the item may leave,
-// and returns what leave returns. Gaps begin when leave returns. Until then nothing
-// follows the item out of a class that counts gaps, for a second at most. If the item may
-// not leave, Do does not call leave. A nil leave takes no time.
+// and returns what leave returns. Gaps begin when leave returns, and a sliding log counts from
+// then on. Until then nothing follows the item out of a class that counts gaps, for a second
+// at most. If the item may not leave, Do does not call leave. A nil leave takes no time.
 func (w *Waiter) Do(ctx context.Context, cost Cost, busy bool, leave func() error) error {
 	if err := w.wait(ctx, cost, busy); err != nil {
 		return err
