@@ -45,6 +45,7 @@
 //	finding       what a class has learned, as a ledger keeps it
 //	lease         a limiter that lets out what a ledger has granted
 //	shared        a limiter that lets out what a fleet has granted
+//	yield         what a shared class leaves to others of the fleet
 //	record        a limiter as a ledger keeps it
 //	limits        what the members of a fleet agree on, and what they have of it
 //	count         counters, for a class and those above it

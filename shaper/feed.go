@@ -212,13 +212,17 @@ func (f *feed) next() *contender {
 		if f.busy[band] == 0 {
 			continue
 		}
-		n := f.rings[band][bits.TrailingZeros8(f.busy[band])].line[0].node
-		if n.feed == f {
-			return &n.ownQueue
-		}
-		return &n.asChild
+		return f.contender(f.rings[band][bits.TrailingZeros8(f.busy[band])].line[0].node)
 	}
 	return nil
+}
+
+// contender returns what takes part for a node: its own queue if the feed is that of the node.
+func (f *feed) contender(n *node) *contender {
+	if n.feed == f {
+		return &n.ownQueue
+	}
+	return &n.asChild
 }
 
 // first returns the node whose turn it is, or else the one that is the next to have a turn; nil if
@@ -278,6 +282,9 @@ func (n *node) refresh(now time.Time) {
 // too.
 func (n *node) ready(now time.Time) time.Time {
 	if n.asChild.head == nil {
+		if b, ok := n.limiter.(borrower); ok {
+			b.idle(now)
+		}
 		return n.nextChange()
 	}
 	at := n.allowedAt(now, n.asChild.head.Cost.in(n.kind))
@@ -292,6 +299,14 @@ func (n *node) ready(now time.Time) time.Time {
 		at = earlier(at, later(small, n.nextChange()))
 	}
 	return at
+}
+
+// upcoming returns the node whose item is the next, now or when time has changed the contenders.
+func (n *node) upcoming() *node {
+	for n.asChild.head == nil && n.feed != nil && len(n.feed.changes) > 0 {
+		n = n.feed.changes[0].node
+	}
+	return n
 }
 
 // nextChange returns when time changes which item is the next beneath the node: when an

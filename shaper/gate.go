@@ -65,7 +65,10 @@ func (g *gate) use(l limit.Limiter) {
 
 // A borrower is a limiter around another one, which it lets go on only with what it has
 // borrowed from outside the process.
-type borrower interface{ bare() limit.Limiter }
+type borrower interface {
+	bare() limit.Limiter
+	idle(now time.Time) // no item may leave that waits beneath the class
+}
 
 // bare returns the limiter without what is around it.
 func bare(l limit.Limiter) limit.Limiter {

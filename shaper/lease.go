@@ -126,6 +126,9 @@ func (p *pace) part() int64 {
 // bare implements borrower.
 func (l *leased) bare() limit.Limiter { return l.Limiter }
 
+// idle implements borrower. What no item may use, it does not ask for.
+func (l *leased) idle(time.Time) {}
+
 // Estimate implements limit.Estimator.
 func (l *leased) Estimate(now time.Time, ahead, n int64) time.Time {
 	return l.Limiter.Next(now, ahead, n)

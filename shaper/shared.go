@@ -53,8 +53,7 @@ func (s *shared) Next(now time.Time, ahead, n int64) time.Time {
 		s.want(now, 0, 0)
 		return closed.Until
 	}
-	if n > 0 && !now.Before(s.latest) {
-		s.latest = now
+	if n > 0 {
 		s.ask(now, n)
 	}
 	at := s.outside.Next(now, ahead, n)
@@ -68,82 +67,30 @@ func (s *shared) Next(now time.Time, ahead, n int64) time.Time {
 // reload may have made that sooner.
 const holdPatience = time.Second
 
-// ask tells the budgets what waits in the class and beneath it. An item of n units may be next.
+// idle implements borrower.
+func (s *shared) idle(now time.Time) {
+	if !s.class.pace.closed.Contains(now) {
+		s.ask(now, 1)
+	}
+}
+
+// ask tells the budgets what waits in the class and beneath it. An item of n units may be next. Nothing is wanted if
+// what waits beneath the class cannot leave before somebody tells it.
 func (s *shared) ask(now time.Time, n int64) {
 	c := s.class
 	units, items := s.awake(now)
-	if items == 0 {
-		s.want(now, 0, 0)
+	next := c.upcoming()
+	switch {
+	case now.Before(s.latest):
 		return
+	case items == 0 || next.asChild.head == nil:
+		units, n = 0, 0
+	case next.asChild.head.Cost.in(c.kind) > 0:
+		n = next.asChild.head.Cost.in(c.kind)
+		units = s.yield(now, max(units, n), n, &next.asChild.head.Cost)
 	}
-	if head := c.asChild.head; head != nil && head.Cost.in(c.kind) > 0 {
-		n = head.Cost.in(c.kind)
-		units = s.yield(now, max(units, n), n, &head.Cost)
-	}
+	s.latest = now
 	s.want(now, max(units, n), n)
-}
-
-// yield leaves slots to others that classes above do not let this one use: if these are slower, it asks for none before
-// they let the next item leave. It returns how many of so many units to ask for. The next item needs n.
-func (s *shared) yield(now time.Time, units, n int64, cost *Cost) int64 {
-	if s.perishing() == nil {
-		return units // what a window grants is not lost
-	}
-	from := later(s.above(now, 0, cost), now)
-	fits := s.fitting(now, from, max(units, 2*n), n, cost)
-	if fits == max(units, 2*n) {
-		s.hold(now, time.Time{})
-		return units
-	}
-	s.hold(now, from)
-	return min(units, fits)
-}
-
-// perishing returns the first limit whose slots are lost if they are not used in time; nil if all are windows.
-func (s *shared) perishing() *Limit {
-	for i := range s.limits {
-		if s.limits[i].Window == 0 {
-			return &s.limits[i]
-		}
-	}
-	return nil
-}
-
-// fitting returns how many of so many units the classes above let leave from a time on while as many slots of the class
-// last: all, or a half, a quarter and so on, and at least the n of the next item.
-func (s *shared) fitting(now, from time.Time, units, n int64, cost *Cost) int64 {
-	for ; units > n; units /= 2 {
-		if !s.above(now, units/n-1, cost).After(from.Add(s.perishing().Rate.Time(units))) {
-			return units
-		}
-	}
-	return n
-}
-
-// above returns when the classes above let an item leave after so many others that cost as much, if nothing else is next
-// there. An item that is on its way out does not count: nobody tells this class when it has left. Nor does a class that
-// is shared too: it asks for slots of its own, which cannot wait for those of this one.
-func (s *shared) above(now time.Time, others int64, cost *Cost) (at time.Time) {
-	for p := s.class.parent.Load(); p != nil; p = p.parent.Load() {
-		n := cost.in(p.kind)
-		if _, is := p.limiter.(*shared); is || n == 0 {
-			continue
-		}
-		p.regain(now)
-		at = later(at, later(p.estimate(now, others*n, n), p.pausedUntil()))
-	}
-	return at
-}
-
-// hold tells the budgets that nothing leaves before until; the zero time: that no class above is slower.
-func (s *shared) hold(now, until time.Time) {
-	if until.Equal(s.held) || !until.IsZero() && !s.held.IsZero() && !until.After(now) && !s.held.After(now) {
-		return
-	}
-	s.held = until
-	for _, b := range s.budgets {
-		b.Hold(now, until)
-	}
 }
 
 // awake returns what waits in the class and beneath it, without what waits for quiet hours of the

@@ -207,9 +207,7 @@ func (n *node) wake(now time.Time) {
 // awaitsGap reports whether the next departure waits for a gap to end. The caller has called
 // next for the root.
 func (n *node) awaitsGap() bool {
-	for n.asChild.head == nil && n.feed != nil && len(n.feed.changes) > 0 {
-		n = n.feed.changes[0].node
-	}
+	n = n.upcoming()
 	return n.asChild.head != nil && n.alone
 }
 

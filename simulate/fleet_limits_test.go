@@ -120,6 +120,7 @@ func TestFleetUnderSlowClasses(t *testing.T) {
 		{"bursts of 200 of 1000", "1000 messages/s", "rate = \"200 messages/s\"\nalgorithm = \"gcra\"\nburst = \"50 messages\"", "rate=1500 messages/s", 2 * time.Millisecond, time.Millisecond, 4 * 200 * 60},
 		{"400 of 1000", "1000 messages/s", "rate = \"400 messages/s\"", "rate=1500 messages/s", 2 * time.Millisecond, time.Millisecond, 980 * 60},
 		{"a window, and 4 of 20", "100000 messages/h\"\nalgorithm = \"fixed-window\"\nalso = [{ rate = \"20 messages/s\", algorithm = \"leaky\" }]\n# \"", "rate = \"4 messages/s\"", "rate=40 messages/s", 2 * time.Millisecond, 49 * time.Millisecond, 4 * 4 * 60},
+		{"windows of 40 in 10 s of 20", "20 messages/s", "rate = \"40 messages/10s\"\nalgorithm = \"fixed-window\"", "rate=40 messages/s", 2 * time.Millisecond, 50 * time.Millisecond, 4 * 40 * 6},
 		{"bytes", "1000 messages/s", "rate = \"20KB/s\"", "rate=1500 messages/s,size=100B", 2 * time.Millisecond, time.Millisecond, 4 * 200 * 60},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -129,6 +130,57 @@ func TestFleetUnderSlowClasses(t *testing.T) {
 				t.Errorf("%d have left, want %d", n, c.left)
 			}
 			if err := fleettest.Gaps(left, c.gap, 0); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Classes of each shaper that are slower than the shared class above them take no slots from the others either, however
+// many they are.
+func TestFleetAboveSlowClasses(t *testing.T) {
+	const ms = time.Millisecond
+	const gcra, window, perKey = "\nalgorithm = \"gcra\"\nburst = \"20 messages\"", "\nalgorithm = \"fixed-window\"", "\nper = \"recipient\""
+	for _, c := range []struct {
+		name          string
+		rate          int      // of the shared class
+		below         []string // rates of those beneath it, and what else is said of them
+		members, keys int
+		delay         time.Duration
+		left          int // in a minute: what the classes beneath let leave, or the shared one
+	}{
+		{"4", 20, []string{"rate = \"4 messages/s\""}, 4, 1, 2 * ms, 4 * 4 * 60},
+		{"4, far", 20, []string{"rate = \"4 messages/s\""}, 4, 1, 20 * ms, 4 * 4 * 60},
+		{"1", 20, []string{"rate = \"1 message/s\""}, 4, 1, 2 * ms, 4 * 60},
+		{"6", 20, []string{"rate = \"6 messages/s\""}, 4, 1, 2 * ms, 1176},
+		{"2 and 2", 20, []string{"rate = \"2 messages/s\"", "rate = \"2 messages/s\""}, 4, 1, 2 * ms, 4 * 4 * 60},
+		{"8 of two", 20, []string{"rate = \"8 messages/s\""}, 2, 1, 2 * ms, 2 * 8 * 60},
+		{"4 and 4 of two", 20, []string{"rate = \"4 messages/s\"", "rate = \"4 messages/s\""}, 2, 1, 2 * ms, 2 * 8 * 60},
+		{"bursts", 20, []string{"rate = \"4 messages/s\"" + gcra}, 4, 1, 2 * ms, 4 * (4*60 + 19)},
+		{"windows", 20, []string{"rate = \"40 messages/10s\"" + window}, 4, 1, 2 * ms, 4 * 40 * 6},
+		{"40 keys", 20, []string{"rate = \"6 messages/min\"" + perKey}, 4, 40, 2 * ms, 4 * 40 * 6},
+		{"200", 1000, []string{"rate = \"200 messages/s\""}, 4, 1, 2 * ms, 4 * 200 * 60},
+		{"400", 1000, []string{"rate = \"400 messages/s\""}, 4, 1, 2 * ms, 980 * 60},
+		{"100 and 100", 1000, []string{"rate = \"100 messages/s\"", "rate = \"100 messages/s\""}, 4, 1, 2 * ms, 4 * 200 * 60},
+		{"400 of two", 1000, []string{"rate = \"400 messages/s\""}, 2, 1, 2 * ms, 2 * 400 * 60},
+		{"bytes", 1000, []string{"rate = \"20KB/s\""}, 4, 1, 2 * ms, 4 * 200 * 60},
+	} {
+		t.Run(fmt.Sprintf("%s of %d", c.name, c.rate), func(t *testing.T) {
+			class := fmt.Sprintf("rate = \"%d messages/s\"\nheadroom = \"2%%\"\nshared = \"prod\"\nqueue = \"20000 messages\"\n", c.rate)
+			var loads []string
+			for i, below := range c.below {
+				class += fmt.Sprintf("[class.part%d]\n%s\nparent = \"acme\"\nqueue = \"20000 items\"\n", i, below)
+				class += fmt.Sprintf("[listener.part%d]\nlisten = \"127.0.0.1:%d\"\nprotocol = \"smpp\"\nupstream = \"192.0.2.2:2775\"\nclass = \"part%d\"\n", i, 3000+i, i)
+				for key := range c.keys {
+					loads = append(loads, fmt.Sprintf("listener=part%d,rate=%d messages/min,size=100B,recipient=%d", i, 2*60*c.rate/c.keys, 4470+key))
+				}
+			}
+			_, left := playMembers(t, sharedPolicy(t, class), c.members, "", c.delay, loads...)
+			t.Logf("%d of %d have left, %.1f %%", len(left), c.left, 100*float64(len(left))/float64(c.left))
+			if n := len(left); n < c.left*95/100 || n > c.left*101/100 {
+				t.Errorf("%d have left, want %d", n, c.left)
+			}
+			if err := fleettest.Gaps(left, time.Second/time.Duration(c.rate), 0); err != nil {
 				t.Error(err)
 			}
 		})

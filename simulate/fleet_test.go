@@ -65,9 +65,15 @@ func playFleet(t *testing.T, class string, delay time.Duration, workload ...stri
 // playPolicy is playFleet with a policy of which class acme is one.
 func playPolicy(t *testing.T, p *policy.Policy, delay time.Duration, workload ...string) (*Report, []fleettest.Departure) {
 	t.Helper()
+	return playMembers(t, p, 4, "acme", delay, workload...)
+}
+
+// playMembers is playPolicy with so many members, for a class of any name; "" is all classes.
+func playMembers(t *testing.T, p *policy.Policy, members int, class string, delay time.Duration, workload ...string) (*Report, []fleettest.Departure) {
+	t.Helper()
 	var left []fleettest.Departure
-	r, err := RunFleet(p, dealt(t, p, 4, 1, workload...), delay, Options{For: time.Minute, Curves: true, Departures: func(d *Departure) error {
-		if d.Class == "acme" {
+	r, err := RunFleet(p, dealt(t, p, members, 1, workload...), delay, Options{For: time.Minute, Curves: true, Departures: func(d *Departure) error {
+		if class == "" || d.Class == class {
 			left = append(left, fleettest.Departure{Member: fmt.Sprint(d.Member), At: d.At.Sub(Epoch), Stamp: d.At, Units: 1})
 		}
 		return nil
