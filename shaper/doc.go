@@ -53,7 +53,7 @@
 //	group         the groups of a class
 //	charge        charges a departure to each class on its path
 //	tree          the place of a class in its tree, and the lock of the tree
-//	feed          who is next among those that compete for a class
+//	feed, reserve  who is next among those that compete for a class, and for whom the class stays free
 //	ring          turns, by weight
 //	gate          what one class allows
 //	throttle      what the signals of a provider take away

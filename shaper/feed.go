@@ -25,6 +25,7 @@ type feed struct {
 	busy       [bands]uint8 // a bit for each priority whose ring is not empty
 	changes    alarms       // when time changes contenders
 	children   int          // with or without items
+	slot       *contender   // the one whose slot of a fleet comes next; nil: none is known
 	readySince time.Time    // since when a contender has been allowed to send
 }
 
@@ -144,6 +145,7 @@ func (f *feed) reseat(k *contender, now time.Time) {
 			f.readySince = earlier(now, k.at)
 		}
 	}
+	f.noteSlot(k, ready, change)
 	f.setSeat(k, borrowing, ready)
 	f.setSeat(k, assured, within)
 	if within {
@@ -184,6 +186,7 @@ func (f *feed) remove(k *contender) {
 		f.setSeat(k, band, false)
 	}
 	f.changes.remove(&k.alarm)
+	f.noteSlot(k, false, limit.Never)
 }
 
 // offer returns the next item by the rule; nil if none may leave.
@@ -196,6 +199,9 @@ func (f *feed) offer(now time.Time) *Item {
 	for k := f.next(); k != nil; k = f.next() {
 		head := k.head
 		if k.refresh(now); k.head == head && !k.hasPerished(now) {
+			if f.isReserved(now, k) {
+				return nil
+			}
 			return head
 		}
 		f.reseat(k, now) // its next item has changed with time, or its slot is over
@@ -203,8 +209,11 @@ func (f *feed) offer(now time.Time) *Item {
 	return nil
 }
 
-// contested reports whether something may leave at now.
-func (f *feed) contested(now time.Time) bool { return f.offer(now) != nil }
+// contested reports whether something may leave at now, or waits for a slot of a fleet that it has. What comes to a
+// contender then has to wait for its turn.
+func (f *feed) contested(now time.Time) bool {
+	return f.offer(now) != nil || f.slot != nil && f.slot.at.After(now)
+}
 
 // next returns the contender whose turn it is; nil if none may send.
 func (f *feed) next() *contender {
@@ -282,8 +291,8 @@ func (n *node) refresh(now time.Time) {
 // too.
 func (n *node) ready(now time.Time) time.Time {
 	if n.asChild.head == nil {
-		if b, ok := n.limiter.(borrower); ok {
-			b.idle(now)
+		if n.borrower != nil {
+			n.borrower.idle(now)
 		}
 		return n.nextChange()
 	}

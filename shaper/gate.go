@@ -27,6 +27,7 @@ type gate struct {
 	settler      limit.Settler   // limiter, if it is one
 	alone        bool            // nothing follows an item before it has left
 	estimator    limit.Estimator // limiter, if it is one
+	borrower     borrower        // limiter, if it is one
 	assured      *leaky.Assured  // nil: whatever the limiter allows is assured
 	inFlight     int             // items in flight, of the class and those beneath it
 	leavingSince time.Time       // since when an item is on its way out alone; zero: there is none
@@ -61,6 +62,7 @@ func (g *gate) use(l limit.Limiter) {
 		g.leavingSince = time.Time{} // nobody waits for Left any more
 	}
 	g.estimator, _ = l.(limit.Estimator)
+	g.borrower, _ = l.(borrower)
 }
 
 // A borrower is a limiter around another one, which it lets go on only with what it has

@@ -173,6 +173,7 @@ func (r *rehearsal) copyFeed(n, copied *node) {
 		return
 	}
 	f := *n.feed
+	f.slot = nil // no copy has one
 	copied.feed = &f
 	for i, h := range f.heaps() {
 		*h = r.copyHeap(n, *n.feed.heaps()[i], i)

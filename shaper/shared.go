@@ -22,6 +22,7 @@ type shared struct {
 
 	latest       time.Time // the latest time at which somebody asked
 	wanted, need int64     // what the budgets were told last; see Budget.Want
+	slot         time.Time // when somebody asked last, the next item could leave then; limit.Never: nothing is in hand
 	held         time.Time // and until when nothing leaves; see Budget.Hold
 }
 
@@ -57,6 +58,7 @@ func (s *shared) Next(now time.Time, ahead, n int64) time.Time {
 		s.ask(now, n)
 	}
 	at := s.outside.Next(now, ahead, n)
+	s.slot = at
 	if at == limit.Never && s.held.After(now) {
 		at = earlier(s.held, now.Add(holdPatience)) // the tree asks again then
 	}

@@ -62,7 +62,7 @@ func (s *shared) fitting(now, from time.Time, units, n int64, cost *Cost) int64 
 // is shared too: it asks for slots of its own, which cannot wait for those of this one.
 func (s *shared) above(now time.Time, others int64, cost *Cost) (at time.Time) {
 	for p := s.class.parent.Load(); p != nil; p = p.parent.Load() {
-		at = later(at, p.lets(now, others, cost))
+		at = later(at, p.lets(now, others*cost.in(p.kind), cost))
 	}
 	return at
 }
@@ -115,22 +115,11 @@ func (n *node) letting(now, by time.Time, most int64) int64 {
 		most = n.feed.letting(now, by, most)
 	}
 	if head := n.asChild.head; head != nil {
-		for most > 0 && n.lets(now, most-1, &head.Cost).After(by) {
+		for most > 0 && n.lets(now, (most-1)*head.Cost.in(n.kind), &head.Cost).After(by) {
 			most /= 2
 		}
 	}
 	return most
-}
-
-// lets returns when the limit of the node lets an item leave after so many others that cost as much; the zero time if it
-// is shared too, or does not count the item.
-func (n *node) lets(now time.Time, others int64, cost *Cost) (at time.Time) {
-	units := cost.in(n.kind)
-	if _, is := n.limiter.(*shared); is || units == 0 {
-		return at
-	}
-	n.regain(now)
-	return later(n.estimate(now, others*units, units), n.pausedUntil())
 }
 
 // hold tells the budgets that nothing leaves before until; the zero time: that no other class is slower.

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -74,11 +75,11 @@ func TestFleetOfASharedTree(t *testing.T) {
 	}
 }
 
-// A shared class keeps its gap beneath a class of each shaper that is busy with other things. An item that has
-// missed its slot there waits for the next one.
+// A shared class uses its limit, and keeps its gap, beneath a class of each shaper that is busy with other things. That
+// class stays free for a slot.
 func TestFleetUnderABusyClass(t *testing.T) {
 	for _, line := range []string{"15 messages/s", "20KB/s"} {
-		_, left := playFleet(t, `rate = "10 messages/s"
+		r, left := playFleet(t, `rate = "10 messages/s"
 headroom = "2%"
 shared = "prod"
 parent = "line"
@@ -96,9 +97,10 @@ protocol = "smpp"
 upstream = "192.0.2.2:2775"
 class = "other"
 `, 2*time.Millisecond, "listener=gateway,rate=40 messages/s,size=100B", "listener=second,rate=400 messages/s,size=100B")
-		t.Logf("beneath %s: %d of 600 have left", line, len(left))
-		if err := fleettest.Gaps(left, 100*time.Millisecond, 0); err != nil || len(left) < 10 {
-			t.Errorf("beneath %s: %d have left; %v", line, len(left), err)
+		above := r.Classes[slices.IndexFunc(r.Classes, func(c Class) bool { return c.Name == "line" })]
+		t.Logf("beneath %s: %d of 600 have left, and %.1f %% of the class above is used", line, len(left), 100*above.Utilisation)
+		if err := fleettest.Gaps(left, 100*time.Millisecond, 0); err != nil || len(left) < 520 {
+			t.Errorf("beneath %s: %d have left, want 588; %v", line, len(left), err)
 		}
 	}
 }
