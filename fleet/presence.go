@@ -40,7 +40,7 @@ func (s *step) enter(id string) (target int64) {
 		}
 	}
 	gone := len(c.members) < were
-	s.holdBack()
+	c.holdBack(s.now, s.share)
 	target = s.present()
 	s.tellHorizon(gone)
 	for name, m := range c.members {
@@ -62,14 +62,14 @@ func (c *modelClass) remove(member string) {
 }
 
 // holdBack keeps the shares of members that have not come back after a loss, under the name "", until they claim them.
-func (s *step) holdBack() {
-	c := s.class
-	if !c.lost || s.now < c.recover {
+// share is that of whoever calls now.
+func (c *modelClass) holdBack(now, share int64) {
+	if !c.lost || now < c.recover {
 		return
 	}
 	c.lost = false
-	if (c.shares > 0 || s.share > 0) && c.shares < whole-1000 { // else there were no members
-		m := &modelMember{share: whole - c.shares, until: s.now - 1}
+	if (c.shares > 0 || share > 0) && c.shares < whole-1000 { // else there were no members
+		m := &modelMember{share: whole - c.shares, until: now - 1}
 		if before := c.members[""]; before != nil {
 			m.share += before.share
 		}
@@ -78,13 +78,12 @@ func (s *step) holdBack() {
 }
 
 // claim takes the share of a member that has come back from what is held back.
-func (s *step) claim() {
-	c := s.class
+func (c *modelClass) claim(share int64) {
 	absent := c.members[""]
 	if absent == nil {
 		return
 	}
-	n := min(absent.share, s.share)
+	n := min(absent.share, share)
 	absent.share, c.shares = absent.share-n, c.shares-n
 	if absent.share == 0 {
 		delete(c.members, "")
@@ -105,7 +104,7 @@ func (s *step) present() (target int64) {
 		c.members[s.member] = m
 	}
 	if m.share == 0 {
-		s.claim()
+		c.claim(s.share)
 	}
 	at := s.now
 	if s.sent > 0 {

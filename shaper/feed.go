@@ -310,8 +310,9 @@ func (n *node) ready(now time.Time) time.Time {
 	return at
 }
 
-// upcoming returns the node whose item is the next, now or when time has changed the contenders.
-func (n *node) upcoming() *node {
+// upcoming returns the node at or beneath k whose item is the next, now or when time has changed the contenders.
+func (k *contender) upcoming() *node {
+	n := k.node
 	for n.asChild.head == nil && n.feed != nil && len(n.feed.changes) > 0 {
 		n = n.feed.changes[0].node
 	}

@@ -25,7 +25,7 @@ func (f *feed) noteSlot(k *contender, ready bool, at time.Time) {
 
 // awaited returns the item of the contender that waits for a slot of a fleet, and its limiter; nil if there is none.
 func (k *contender) awaited() (*shared, *Item) {
-	n := k.node.upcoming()
+	n := k.upcoming()
 	if s, is := n.limiter.(*shared); is {
 		return s, n.asChild.head
 	}
@@ -44,7 +44,7 @@ func (f *feed) isReserved(now time.Time, k *contender) bool {
 		return false
 	}
 	over := w.at.Add(s.limits[0].Rate.Time(s.limits[0].Burst-1) + s.limits[0].Late)
-	return !w.node.free(now, &Cost{}, &it.Cost).After(over) && w.node.free(now, &k.head.Cost, &it.Cost).After(over)
+	return !w.free(now, &Cost{}, &it.Cost).After(over) && w.free(now, &k.head.Cost, &it.Cost).After(over)
 }
 
 // precedes reports whether a contender goes before one that is ready, when its slot comes.
@@ -61,21 +61,19 @@ func (f *feed) precedes(w, k *contender) bool {
 	return !before(k.seats[band].key, w.seats[band].key)
 }
 
-// free returns when all classes above the node let an item leave after another one.
-func (n *node) free(now time.Time, other, cost *Cost) (at time.Time) {
-	for p := n.parent.Load(); p != nil; p = p.parent.Load() {
-		at = later(at, p.lets(now, other.in(p.kind), cost))
+// free returns when all classes above the contender let an item leave after another one.
+func (k *contender) free(now time.Time, other, cost *Cost) (at time.Time) {
+	for p := k.node.parent.Load(); p != nil; p = p.parent.Load() {
+		at = later(at, p.lets(now, other.in(p.kind), cost.in(p.kind)))
 	}
 	return at
 }
 
-// lets returns when the limit of the node lets an item leave after so many units; the zero time if the node is shared,
-// or does not count the item.
-func (n *node) lets(now time.Time, ahead int64, cost *Cost) (at time.Time) {
-	units := cost.in(n.kind)
-	if _, is := n.limiter.(*shared); is || units == 0 {
+// lets returns when the limit lets n units leave after ahead others; the zero time if the class is shared, or n is 0.
+func (g *gate) lets(now time.Time, ahead, n int64) (at time.Time) {
+	if _, is := g.limiter.(*shared); is || n == 0 {
 		return at
 	}
-	n.regain(now)
-	return later(n.estimate(now, ahead, units), n.pausedUntil())
+	g.regain(now)
+	return later(g.estimate(now, ahead, n), g.pausedUntil())
 }

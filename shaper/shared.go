@@ -81,7 +81,7 @@ func (s *shared) idle(now time.Time) {
 func (s *shared) ask(now time.Time, n int64) {
 	c := s.class
 	units, items := s.awake(now)
-	next := c.upcoming()
+	next := c.asChild.upcoming()
 	switch {
 	case now.Before(s.latest):
 		return

@@ -207,7 +207,7 @@ func (n *node) wake(now time.Time) {
 // awaitsGap reports whether the next departure waits for a gap to end. The caller has called
 // next for the root.
 func (n *node) awaitsGap() bool {
-	n = n.upcoming()
+	n = n.asChild.upcoming()
 	return n.asChild.head != nil && n.alone
 }
 

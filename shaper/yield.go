@@ -62,7 +62,8 @@ func (s *shared) fitting(now, from time.Time, units, n int64, cost *Cost) int64 
 // is shared too: it asks for slots of its own, which cannot wait for those of this one.
 func (s *shared) above(now time.Time, others int64, cost *Cost) (at time.Time) {
 	for p := s.class.parent.Load(); p != nil; p = p.parent.Load() {
-		at = later(at, p.lets(now, others*cost.in(p.kind), cost))
+		n := cost.in(p.kind)
+		at = later(at, p.lets(now, others*n, n))
 	}
 	return at
 }
@@ -94,28 +95,26 @@ func (f *feed) letting(now, by time.Time, most int64) (items int64) {
 	}
 	for _, a := range f.changes[:min(len(f.changes), mostLooks)] {
 		if !a.at.After(by) && !a.node.asChild.isSeated(borrowing) {
-			items += a.node.letting(now, by, most-items)
+			items += a.node.asChild.letting(now, by, most-items)
 		}
 	}
 	return items
 }
 
+// letting returns how many of the items that wait in the contender and beneath it may leave by a time, at most so many:
+// so many as are found by halving.
 func (k *contender) letting(now, by time.Time, most int64) int64 {
+	n := k.node
 	if k.isQueue {
-		return min(most, int64(k.node.queue.Len()))
+		return min(most, int64(n.queue.Len()))
 	}
-	return k.node.letting(now, by, most)
-}
-
-// letting returns how many of the items that wait in the node and beneath it may leave by a time, at most so many: so
-// many as are found by halving.
-func (n *node) letting(now, by time.Time, most int64) int64 {
 	most = min(most, n.waiting)
 	if n.feed != nil {
 		most = n.feed.letting(now, by, most)
 	}
 	if head := n.asChild.head; head != nil {
-		for most > 0 && n.lets(now, (most-1)*head.Cost.in(n.kind), &head.Cost).After(by) {
+		units := head.Cost.in(n.kind)
+		for most > 0 && n.lets(now, (most-1)*units, units).After(by) {
 			most /= 2
 		}
 	}
