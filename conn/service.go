@@ -48,4 +48,5 @@ func (sv *service) withdraw() {
 func (sv *service) put(t terms) {
 	t.leads, t.relayed = sv.upstreams.Set(&t.Listener), t.Relayed()
 	sv.terms.Store(&t)
+	sv.upstreams.Start() // checks use the terms
 }

@@ -21,7 +21,7 @@ type Group struct {
 	mu      sync.Mutex // guards the fields below, and those of entries and targets that say so; that of Names comes after it
 	set     *Set       // in force
 	checker *checker   // nil: nothing is checked
-	resting bool       // since Rest
+	resting bool       // since Set or Rest, until Start
 }
 
 // GroupConfig is what a group works with.
@@ -47,7 +47,7 @@ type Set struct {
 // NewGroup returns a group without upstreams; Set gives it some.
 func NewGroup(c GroupConfig) *Group { return &Group{GroupConfig: c} }
 
-// Set puts the upstreams of a listener in force. What is known of an address stays.
+// Set puts the upstreams of a listener in force. What is known of an address stays. Checks rest until Start.
 func (g *Group) Set(l *policy.Listener) *Set {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -63,15 +63,23 @@ func (g *Group) Set(l *policy.Listener) *Set {
 		s.entries = append(s.entries, e)
 		s.chooses = s.chooses || isService(upstream)
 	}
-	g.set, g.resting = s, false
-	g.stopChecks()
+	g.set = s
+	g.rest()
 	if s.chooses {
 		for _, e := range s.entries {
 			g.renew(e)
 		}
-		g.startChecks()
 	}
 	return s
+}
+
+// Start lets the checks begin. The caller has made ready what Dial needs for the upstreams in force.
+func (g *Group) Start() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.resting = false; g.set.chooses {
+		g.startChecks()
+	}
 }
 
 // Chosen is the upstream that stands for all that the clients of a listener choose.
@@ -109,10 +117,15 @@ func (s *Set) entry(upstream string, taken []*entry) *entry {
 	return e
 }
 
-// Rest ends all checks, until the next Set.
+// Rest ends all checks, until Start.
 func (g *Group) Rest() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.rest()
+}
+
+// rest is Rest. mu is held.
+func (g *Group) rest() {
 	g.stopChecks()
 	g.resting = true
 }

@@ -94,6 +94,13 @@ func inWorld(t *testing.T, test func(w *world, g *Group, f *fakeNames, log *tria
 	})
 }
 
+// start puts the upstreams of a listener in force, and lets the checks begin.
+func start(g *Group, l *policy.Listener) *Set {
+	s := g.Set(l)
+	g.Start()
+	return s
+}
+
 // three is a listener with three upstreams.
 func three(balance policy.Balance, weights ...int) *policy.Listener {
 	return &policy.Listener{Name: "l", Balance: balance, Upstream: []string{"192.0.2.1:1", "192.0.2.2:1", "192.0.2.3:1"}, Weights: weights}
@@ -145,7 +152,7 @@ func TestShares(t *testing.T) {
 		{policy.LeastConnections, []int{1, 2, 3}, "100 200 300"},
 	} {
 		inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *trial.Log) {
-			if got := shares(w, g.Set(three(c.balance, c.weights...)), 600); got != c.want {
+			if got := shares(w, start(g, three(c.balance, c.weights...)), 600); got != c.want {
 				t.Errorf("%s %v: %s, want %s", c.balance, c.weights, got, c.want)
 			}
 		})
@@ -157,7 +164,7 @@ func TestLeastLoad(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		g := NewGroup(GroupConfig{Names: NewNames(nil, slog.New(slog.DiscardHandler)), Log: slog.New(slog.DiscardHandler), Ctx: t.Context()})
 		balance := rapid.SampledFrom([]policy.Balance{policy.LeastConnections, policy.LeastInFlight}).Draw(r, "balance")
-		s := g.Set(three(balance, rapid.SliceOfN(rapid.IntRange(1, 5), 3, 3).Draw(r, "weights")...))
+		s := start(g, three(balance, rapid.SliceOfN(rapid.IntRange(1, 5), 3, 3).Draw(r, "weights")...))
 		load := func(t *Target) float64 {
 			n := t.sessions.Load()
 			if balance == policy.LeastInFlight {
@@ -204,7 +211,7 @@ func TestLeastLoad(t *testing.T) {
 func TestDeadUpstreamCostsOneConnection(t *testing.T) {
 	for _, l := range []*policy.Listener{three(policy.RoundRobin), three(policy.LeastConnections), {Name: "l", Balance: policy.InOrder, Health: policy.DefaultHealth, Upstream: three("").Upstream}} {
 		inWorld(t, func(w *world, g *Group, _ *fakeNames, log *trial.Log) {
-			s := g.Set(l)
+			s := start(g, l)
 			w.kill(true, "192.0.2.1:1")
 			failed := 0
 			for range 1000 {
@@ -257,7 +264,7 @@ func TestAtMostHalfIsEjected(t *testing.T) {
 			for i := range n {
 				l.Upstream = append(l.Upstream, fmt.Sprintf("192.0.2.%d:1", i+1))
 			}
-			s := g.Set(l)
+			s := start(g, l)
 			w.kill(true, l.Upstream...)
 			ejected := 0
 			if _, failed := choose(w, s); failed != n {
@@ -278,7 +285,7 @@ func TestAtMostHalfIsEjected(t *testing.T) {
 // What is our own fault ejects nobody.
 func TestOwnFaultsEjectNobody(t *testing.T) {
 	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *trial.Log) {
-		s := g.Set(three(policy.RoundRobin))
+		s := start(g, three(policy.RoundRobin))
 		target, _ := choose(w, s)
 		for _, err := range []error{ErrLoop, ErrFamily, unix.EMFILE, unix.EADDRNOTAVAIL, &LookupError{errors.New("no such host")}} {
 			target.Failed(time.Now(), err)
@@ -300,7 +307,7 @@ func TestChecksRiseAndFall(t *testing.T) {
 	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *trial.Log) {
 		l := three(policy.RoundRobin)
 		l.Health = policy.Health{Every: unit.Duration(2 * time.Second), Timeout: unit.Duration(time.Second), Rise: 3, Fall: 4}
-		s := g.Set(l)
+		s := start(g, l)
 		of := s.entries[0].targets[0]
 		state := func() State {
 			synctest.Wait()
@@ -378,7 +385,7 @@ func TestChecks(t *testing.T) {
 	} {
 		inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *trial.Log) {
 			w.serve = c.serve
-			s := g.Set(three(policy.RoundRobin))
+			s := start(g, three(policy.RoundRobin))
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
 			if err := g.ask(ctx, s.entries[0].targets[0], c.health); (err == nil) != c.well {
@@ -399,7 +406,7 @@ func TestServices(t *testing.T) {
 		}
 		g.Names.Use(func(context.Context, string) (Answer, error) { return Answer{addrs, time.Minute}, nil })
 		l := &policy.Listener{Name: "l", Balance: policy.InOrder, Upstream: []string{"srv:_x._tcp.example"}}
-		s := g.Set(l)
+		s := start(g, l)
 		synctest.Wait()
 		count := func() string {
 			counts := map[string]int{}
@@ -420,16 +427,40 @@ func TestServices(t *testing.T) {
 	})
 }
 
+// Checks use what the caller makes ready after Set, so none begins before Start; at a reload, too.
+func TestChecksAwaitStart(t *testing.T) {
+	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *trial.Log) {
+		l := three(policy.RoundRobin)
+		l.Health = policy.DefaultHealth
+		for range 2 {
+			before := w.checks("192.0.2.1:1")
+			s := g.Set(l)
+			w.kill(true, "192.0.2.2:1")
+			choose(w, s)
+			choose(w, s)
+			time.Sleep(time.Minute)
+			if n := w.checks("192.0.2.1:1") - before; n != 0 {
+				t.Fatalf("%d checks before Start", n)
+			}
+			g.Start()
+			time.Sleep(time.Minute)
+			if w.checks("192.0.2.1:1") == before {
+				t.Error("no check after Start")
+			}
+		}
+	})
+}
+
 // A reload keeps what is known of an address.
 func TestReloadKeepsState(t *testing.T) {
 	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *trial.Log) {
-		s := g.Set(three(policy.RoundRobin))
+		s := start(g, three(policy.RoundRobin))
 		w.kill(true, "192.0.2.2:1")
 		shares(w, s, 9)
 		l := three(policy.RoundRobin)
 		slices.Reverse(l.Upstream)
 		l.Upstream = append(l.Upstream, "192.0.2.4:1")
-		for _, u := range g.Set(l).Read(time.Now()) {
+		for _, u := range start(g, l).Read(time.Now()) {
 			wantState, wantSessions := "up", int64(4)
 			switch u.Address {
 			case "192.0.2.2:1":
@@ -449,7 +480,7 @@ func TestHangingNameIsLast(t *testing.T) {
 	inWorld(t, func(w *world, g *Group, f *fakeNames, _ *trial.Log) {
 		f.hang()
 		l := &policy.Listener{Name: "l", Balance: policy.RoundRobin, Upstream: []string{"x:1", "192.0.2.1:1"}}
-		s := g.Set(l)
+		s := start(g, l)
 		for range 100 {
 			walk := s.Walk()
 			if walk.Next(time.Now()); walk.Upstream() != "192.0.2.1:1" {
@@ -463,7 +494,7 @@ func TestHangingNameIsLast(t *testing.T) {
 // The upstreams of a policy of today cost nothing: no goroutine, and no allocation.
 func TestOrderAllocatesNothing(t *testing.T) {
 	g := NewGroup(GroupConfig{Names: NewNames(nil, slog.New(slog.DiscardHandler)), Log: slog.New(slog.DiscardHandler), Ctx: t.Context()})
-	s := g.Set(three(policy.InOrder))
+	s := start(g, three(policy.InOrder))
 	now := time.Now()
 	n := testing.AllocsPerRun(100, func() {
 		walk := s.Walk()
@@ -483,7 +514,7 @@ func TestEjectedAddressComesBackAfterTheDNS(t *testing.T) {
 	inWorld(t, func(w *world, g *Group, f *fakeNames, _ *trial.Log) {
 		f.answers("192.0.2.1:1", time.Second)
 		l := &policy.Listener{Name: "l", Balance: policy.RoundRobin, Upstream: []string{"x:1", "192.0.2.3:1"}}
-		s := g.Set(l)
+		s := start(g, l)
 		time.Sleep(2 * time.Second)
 		held := s.Walk()
 		for held.Next(time.Now()) && held.Upstream() != "x:1" {
@@ -513,7 +544,7 @@ func TestEjectedAddressComesBackAfterTheDNS(t *testing.T) {
 func TestChosen(t *testing.T) {
 	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *trial.Log) {
 		l := &policy.Listener{Name: "l", Mode: policy.SOCKS5}
-		s := g.Set(l)
+		s := start(g, l)
 		var open []*Target
 		for i := range 3 {
 			walk := s.Walk()
@@ -531,7 +562,7 @@ func TestChosen(t *testing.T) {
 			}
 		}
 		open[0].Quit()
-		s = g.Set(l) // a reload
+		s = start(g, l) // a reload
 		if all := s.Read(time.Now()); len(all) != 1 || all[0].Upstream != Chosen || all[0].Address != "" || all[0].Sessions != 2 || all[0].Failures != 3 {
 			t.Errorf("the upstreams are %+v", all)
 		}
