@@ -1,7 +1,7 @@
 # make run    builds and runs shaper with shaper.toml
 # make build  builds bin/shaper, with the playground at /play
 # make playground  writes the playground as static files to bin/playground, for any web server
-# make test   lint, and all tests: some 6 minutes
+# make test   lint, and all tests: some 4 minutes, and 8 if all is built anew
 # make fuzz   runs each fuzz target with FUZZTIME inputs, for example FUZZTIME=1000000x
 # make soak   as root: repeats all tests at full size for SOAK seconds, and prints their figures
 # make lint   gofmt, vet, staticcheck
