@@ -82,18 +82,19 @@ func (l *SlidingLog) Take(_, now time.Time, n int64) {
 	l.note(l.log.n, at, n)
 }
 
-// Left implements Settler. An item that took a window to leave was forgotten meanwhile. It is charged
-// again.
+// Left implements Settler. An item that was forgotten before it left counts from now on, like any other:
+// however many leave then, they fill the window once.
 func (l *SlidingLog) Left(now, then time.Time, n int64) {
 	from, to := max(then.Sub(l.zero), 0), max(now.Sub(l.zero), 0)
 	if n <= 0 || to <= from {
 		return
 	}
-	if plus(from, l.window) <= to {
-		l.Take(now, now, n)
+	late := l.spread(n)
+	if plus(plus(from, late), l.window) <= to {
+		l.forget(to)
+		l.note(l.log.n, plus(l.since(now), late), min(n, maxUnits-l.logged()))
 		return
 	}
-	late := l.spread(n)
 	from, to = plus(from, late), plus(to, late)
 	first := l.firstFrom(from)
 	moved, behind := l.withdraw(from, plus(to, 1), n)

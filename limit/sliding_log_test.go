@@ -239,3 +239,37 @@ func BenchmarkLogLeft(b *testing.B) {
 		})
 	}
 }
+
+// TestSlidingLogLeftAfterWindows checks that items which took windows to leave count once: at the
+// moment at which they left.
+func TestSlidingLogLeftAfterWindows(t *testing.T) {
+	t.Run("many at once", func(t *testing.T) {
+		start := time.Unix(0, 0)
+		l := NewSlidingLog(start, perSecond(10), time.Second)
+		for s := range 30 {
+			for range 10 {
+				at := start.Add(time.Duration(s) * time.Second)
+				l.Take(at, at, 1)
+			}
+		}
+		left := start.Add(40 * time.Second)
+		for s := range 30 {
+			for range 10 {
+				l.Left(left, start.Add(time.Duration(s)*time.Second), 1)
+			}
+		}
+		if next := l.Next(left, 0, 1); !next.Equal(left.Add(time.Second)) {
+			t.Errorf("the next item may leave %v after these, want a window", next.Sub(left))
+		}
+	})
+	t.Run("more than the limit", func(t *testing.T) {
+		start := time.Unix(0, 0)
+		l := NewSlidingLog(start, perSecond(10), time.Second)
+		l.Take(start, start, 25)
+		left := start.Add(1500 * time.Millisecond)
+		l.Left(left, start, 25)
+		if next := l.Next(left, 0, 1); !next.Equal(left.Add(3 * time.Second)) {
+			t.Errorf("the next item may leave %v after 25 units, want three windows", next.Sub(left))
+		}
+	})
+}
