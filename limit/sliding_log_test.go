@@ -208,6 +208,26 @@ func TestLogMovesALargeItem(t *testing.T) {
 	}
 }
 
+// Items that took windows to leave fill one window from when they left, however many they are.
+func TestLogCountsOnceWhatTookWindowsToLeave(t *testing.T) {
+	l, left := NewSlidingLog(at(0), perSecond(10), second), 40*second
+	for i := range time.Duration(300) {
+		l.Take(at(0), at(i/10*second), 1)
+	}
+	for i := range time.Duration(300) {
+		l.Left(at(left), at(i/10*second), 1)
+	}
+	wantLeave(t, l, left, 1, left+second)
+}
+
+// An item of several windows is in the log until the last of these has passed, so it is not charged again before.
+func TestLogMovesALargeItemThatTookAWindowToLeave(t *testing.T) {
+	l := NewSlidingLog(at(0), perSecond(10), second)
+	l.Take(at(0), at(0), 25)
+	l.Left(at(3*second/2), at(0), 25)
+	wantLeave(t, l, 3*second/2, 1, 9*second/2)
+}
+
 // Telling when items left takes no memory but for the log, however many leave.
 func TestLogIsBoundedWhenItemsLeaveLate(t *testing.T) {
 	l, now := NewSlidingLog(at(0), perSecond(100_000), second), time.Duration(0)
@@ -238,38 +258,4 @@ func BenchmarkLogLeft(b *testing.B) {
 			}
 		})
 	}
-}
-
-// TestSlidingLogLeftAfterWindows checks that items which took windows to leave count once: at the
-// moment at which they left.
-func TestSlidingLogLeftAfterWindows(t *testing.T) {
-	t.Run("many at once", func(t *testing.T) {
-		start := time.Unix(0, 0)
-		l := NewSlidingLog(start, perSecond(10), time.Second)
-		for s := range 30 {
-			for range 10 {
-				at := start.Add(time.Duration(s) * time.Second)
-				l.Take(at, at, 1)
-			}
-		}
-		left := start.Add(40 * time.Second)
-		for s := range 30 {
-			for range 10 {
-				l.Left(left, start.Add(time.Duration(s)*time.Second), 1)
-			}
-		}
-		if next := l.Next(left, 0, 1); !next.Equal(left.Add(time.Second)) {
-			t.Errorf("the next item may leave %v after these, want a window", next.Sub(left))
-		}
-	})
-	t.Run("more than the limit", func(t *testing.T) {
-		start := time.Unix(0, 0)
-		l := NewSlidingLog(start, perSecond(10), time.Second)
-		l.Take(start, start, 25)
-		left := start.Add(1500 * time.Millisecond)
-		l.Left(left, start, 25)
-		if next := l.Next(left, 0, 1); !next.Equal(left.Add(3 * time.Second)) {
-			t.Errorf("the next item may leave %v after 25 units, want three windows", next.Sub(left))
-		}
-	})
 }
