@@ -21,6 +21,7 @@ type modelClass struct {
 	shortest, longest                   int64  // horizons of members; 0: nobody has told
 	left                                string // who has left last, and the numbers of these calls
 	lost                                bool
+	had                                 bool             // and somebody has said since that it has a share
 	paused                              map[string]int64 // until when keys pause
 	pauses                              int64            // how many pauses of keys there have been
 	named                               [64]string       // the keys of the last ones

@@ -32,6 +32,7 @@ func (s *step) enter(id string) (target int64) {
 		c.fence, c.recover = s.now+s.fencing, s.now+s.recovery
 	}
 	c.lost = c.lost || other
+	c.had = c.lost && (c.had || s.share > 0)
 	c.id, c.seen = id, s.now
 	were := len(c.members)
 	for name, m := range c.members {
@@ -40,7 +41,7 @@ func (s *step) enter(id string) (target int64) {
 		}
 	}
 	gone := len(c.members) < were
-	c.holdBack(s.now, s.share)
+	c.holdBack(s.now)
 	target = s.present()
 	s.tellHorizon(gone)
 	for name, m := range c.members {
@@ -62,13 +63,12 @@ func (c *modelClass) remove(member string) {
 }
 
 // holdBack keeps the shares of members that have not come back after a loss, under the name "", until they claim them.
-// share is that of whoever calls now.
-func (c *modelClass) holdBack(now, share int64) {
+func (c *modelClass) holdBack(now int64) {
 	if !c.lost || now < c.recover {
 		return
 	}
 	c.lost = false
-	if (c.shares > 0 || share > 0) && c.shares < whole-1000 { // else there were no members
+	if (c.shares > 0 || c.had) && c.shares < whole-1000 { // else there were no members
 		m := &modelMember{share: whole - c.shares, until: now - 1}
 		if before := c.members[""]; before != nil {
 			m.share += before.share

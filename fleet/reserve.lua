@@ -62,7 +62,9 @@ end
 -- members tell it during the recovery how much of a window they have seen used.
 local other = redis.call('HGET', C, 'id') ~= store
 if fenced == 1 or other then fence, recover = now + fencing, now + recovery end
-if other then lost = 1 end
+-- lost is 2 if somebody has said since that it has a share.
+if other then lost = math.max(lost, 1) end
+if lost > 0 and share > 0 then lost = 2 end
 
 local gone = redis.call('ZRANGEBYSCORE', M, '-inf', '(' .. int(now - hold))
 for _, m in ipairs(gone) do
@@ -83,9 +85,10 @@ local function holdBack(n)
     redis.call('ZREM', M, '')
   end
 end
-if lost == 1 and now >= recover then
+if lost > 0 and now >= recover then
+  local had = lost == 2
   lost = 0
-  if (shares > 0 or share > 0) and shares < WHOLE - 1000 then -- else there were no members
+  if (shares > 0 or had) and shares < WHOLE - 1000 then -- else there were no members
     redis.call('ZREM', M, '') -- what an earlier loss has left is held back as long as the rest
     holdBack(absent + WHOLE - shares)
   end
@@ -133,7 +136,7 @@ local silent = 0 -- the shares of those who may send without asking
 for _, m in ipairs(redis.call('ZRANGEBYSCORE', M, '-inf', '(' .. int(now))) do
   if m ~= member then silent = silent + (numbers(C, 's:' .. m) or 0) end
 end
-if lost == 1 and shares > 0 then silent = silent + WHOLE - shares end -- they have not said so yet
+if lost > 0 and shares > 0 then silent = silent + WHOLE - shares end -- they have not said so yet
 
 -- A pause concerns a key, or the class. Keys pause until the scores in P, at most 1024 of them. The class counts
 -- these pauses and names the last 64 keys, so that each member hears of them, of one with each answer.

@@ -198,6 +198,7 @@ func TestShareIsClaimedOnce(t *testing.T) {
 			}
 			call(Beat, c.first, c.seq, third)
 			now = now.Add(10 * time.Second) // the recovery is over
+			call(Take, "new", 0, 0)
 			for range 3 {
 				call(Take, "b", 0, third)
 			}
