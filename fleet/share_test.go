@@ -176,6 +176,19 @@ func TestFallbackFromTheStart(t *testing.T) {
 	}
 }
 
+// sharers returns a call of a member that says what its share is. Each comes a millisecond after the one before.
+func sharers(t *testing.T, do func(Stamp, *Call) (Reply, error), class *Class, now *Stamp) func(op Op, member string, seq, share int64) Reply {
+	return func(op Op, member string, seq, share int64) Reply {
+		t.Helper()
+		*now = now.Add(time.Millisecond)
+		r, err := do(*now, &Call{Op: op, Class: class, Member: member, Seq: seq, Share: share, Grace: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+}
+
 // TestShareIsClaimedOnce has three members, and a store that loses them while only some reach it. What a member says without
 // a number claims nothing: nobody can tell how often it arrives. A newcomer gets none of the shares that are held back.
 func TestShareIsClaimedOnce(t *testing.T) {
@@ -187,15 +200,7 @@ func TestShareIsClaimedOnce(t *testing.T) {
 		for name, do := range both(t) {
 			class := &Class{Name: fmt.Sprint("acme", c), Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond}
 			now := Stamp(1_760_000_000_123_456)
-			call := func(op Op, member string, seq, share int64) Reply {
-				t.Helper()
-				now = now.Add(time.Millisecond)
-				r, err := do(now, &Call{Op: op, Class: class, Member: member, Seq: seq, Share: share, Grace: time.Minute})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return r
-			}
+			call := sharers(t, do, class, &now)
 			call(Beat, c.first, c.seq, third)
 			now = now.Add(10 * time.Second) // the recovery is over
 			call(Take, "new", 0, 0)
@@ -224,15 +229,7 @@ func TestShareIsHeldBackTwice(t *testing.T) {
 	} {
 		class := &Class{Name: "acme", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond}
 		now := Stamp(1_760_000_000_123_456)
-		call := func(op Op, member string, seq, share int64) (r Reply) {
-			t.Helper()
-			now = now.Add(time.Millisecond)
-			r, err := do(now, &Call{Op: op, Class: class, Member: member, Seq: seq, Share: share, Grace: time.Minute})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return r
-		}
+		call := sharers(t, do, class, &now)
 		call(Beat, "a", 1, third)
 		call(Beat, "b", 1, third)
 		now = now.Add(10 * time.Second) // the recovery is over: a third is held back

@@ -259,26 +259,30 @@ func TestFleetNamesItsMembers(t *testing.T) {
 	t.Log(fleet[0].must("fleet"))
 }
 
-// TestFleetMemberComesBack kills the only shaper of a fleet. It has a state file, so it comes again under its name, and its
-// budget is not held back for ten minutes.
-func TestFleetMemberComesBack(t *testing.T) {
-	t.Parallel()
-	store := fleettest.StartRedis(t)
-	p := newProvider(t, func(time.Time) uint32 { return 0 })
-	d := start(t, plain(), daemonSection+fmt.Sprintf(`state = "state"
+// startMember starts a shaper that has a state file, and shares the class acme, with this limit.
+func startMember(t *testing.T, store *fleettest.Redis, p *provider, limit string) *program {
+	return start(t, plain(), daemonSection+fmt.Sprintf(`state = "state"
 [fleet.prod]
 address = %q
 
 [class.acme]
-rate   = "40 messages/s"
 shared = "prod"
+%s
 
 [listener.gateway]
 listen   = "127.0.0.1:0"
 protocol = "smpp"
 upstream = %q
 class    = "acme"
-`, store.Addr, p.addr))
+`, store.Addr, limit, p.addr))
+}
+
+// TestFleetMemberComesBack kills the only shaper of a fleet. It has a state file, so it comes again under its name, and its
+// budget is not held back for ten minutes.
+func TestFleetMemberComesBack(t *testing.T) {
+	t.Parallel()
+	store, p := fleettest.StartRedis(t), newProvider(t, func(time.Time) uint32 { return 0 })
+	d := startMember(t, store, p, `rate = "40 messages/s"`)
 	for range 3 {
 		before := len(p.got())
 		bind(t, d.addr("gateway"), "client").submit("acme", 100)
@@ -295,23 +299,10 @@ class    = "acme"
 // state file is cut. With the file, what remains leaves at once, less what was leased. Without, all of it is held back.
 func TestFleetWindowComesBack(t *testing.T) {
 	t.Parallel()
-	store := fleettest.StartRedis(t)
-	p := newProvider(t, func(time.Time) uint32 { return 0 })
-	d := start(t, plain(), daemonSection+fmt.Sprintf(`state = "state"
-[fleet.prod]
-address = %q
-
-[class.acme]
+	store, p := fleettest.StartRedis(t), newProvider(t, func(time.Time) uint32 { return 0 })
+	d := startMember(t, store, p, `
 algorithm = "fixed-window"
-rate      = "1000 messages/week"
-shared    = "prod"
-
-[listener.gateway]
-listen   = "127.0.0.1:0"
-protocol = "smpp"
-upstream = %q
-class    = "acme"
-`, store.Addr, p.addr))
+rate      = "1000 messages/week"`)
 	members := func() any { return store.Do("ZCARD", "shaper:{acme}:members") }
 	bind(t, d.addr("gateway"), "client").submit("acme", 600)
 	waitFor(t, "600 leave", func() bool { return len(p.got()) == 600 })
