@@ -101,17 +101,19 @@ func (l *link) answered(now time.Time, c *Call, r *Reply) bool {
 	return !l.fenced && !c.at.Before(l.joined)
 }
 
-// maxPatience bounds how long a member leaves a store alone that answers pings and nothing else.
-const maxPatience = 800 * time.Millisecond
+// maxSilence bounds how long a member with a share leaves a store alone that answers pings and nothing else: the
+// time of a call that fails, and the pause after it. If the store comes back empty, a member that has just come
+// may be the first to call, and gets slots that begin 2*maxDeadline later. By then the others have to be back.
+const maxSilence = 2*maxDeadline - 100*time.Millisecond
 
 // failed notes that a call was not answered in time.
-func (l *link) failed(now time.Time) {
+func (l *link) failed(now time.Time, deadline time.Duration) {
 	switch {
 	case l.down:
 	case l.proved:
 		l.pingAt, l.proved, l.patience = now, false, 0
 	default: // it has only answered the ping
-		l.patience = min(max(2*l.patience, pingEvery), maxPatience)
+		l.patience = min(max(2*l.patience, pingEvery), maxSilence-deadline)
 		l.pingAt = now.Add(l.patience)
 	}
 	l.down, l.pinging, l.beating = true, false, false

@@ -254,7 +254,7 @@ func (m *Machine) Fail(now time.Time, c *Call) {
 		m.absence.began = now
 	}
 	m.link.heard(c)
-	m.link.failed(now)
+	m.link.failed(now, m.class.deadline())
 	if c.Op == Ping {
 		return
 	}
