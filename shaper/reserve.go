@@ -43,8 +43,22 @@ func (f *feed) isReserved(now time.Time, k *contender) bool {
 	if it == nil {
 		return false
 	}
-	over := w.at.Add(s.limits[0].Rate.Time(s.limits[0].Burst-1) + s.limits[0].Late)
+	slots := s.perishing()
+	if slots == nil {
+		return false // what a window grants is not lost
+	}
+	over := w.at.Add(slots.Rate.Time(slots.Burst-1) + slots.Late)
 	return !w.free(now, &Cost{}, &it.Cost).After(over) && w.free(now, &k.head.Cost, &it.Cost).After(over)
+}
+
+// perishing returns the first limit whose slots are lost if they are not used in time; nil if all are windows.
+func (s *shared) perishing() *Limit {
+	for i := range s.limits {
+		if s.limits[i].Window == 0 {
+			return &s.limits[i]
+		}
+	}
+	return nil
 }
 
 // precedes reports whether a contender goes before one that is ready, when its slot comes.

@@ -33,16 +33,6 @@ func (s *shared) yield(now time.Time, units, n int64, cost *Cost) int64 {
 // longestLease is how long the slots last that a fleet grants at once, at most.
 const longestLease = 125 * time.Millisecond
 
-// perishing returns the first limit whose slots are lost if they are not used in time; nil if all are windows.
-func (s *shared) perishing() *Limit {
-	for i := range s.limits {
-		if s.limits[i].Window == 0 {
-			return &s.limits[i]
-		}
-	}
-	return nil
-}
-
 // fitting returns how many of so many units the classes above and beneath let leave from a time on while as many slots
 // of the class last: all, or at most a half, a quarter and so on, and at least the n of the next item.
 func (s *shared) fitting(now, from time.Time, units, n int64, cost *Cost) int64 {
