@@ -173,7 +173,7 @@ func (l *Lease) testify(now time.Time, c *Call) {
 		l.told = l.machine.recover
 	}
 	if l.owes(now) && !now.Before(l.machine.recovered) {
-		c.Spent = l.spent
+		c.Spent = l.owed(now)
 	}
 }
 

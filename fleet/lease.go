@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"math"
 	"time"
 
 	"shaper/limit"
@@ -200,12 +201,28 @@ func (c *Counts) add(o Counts) {
 }
 
 // spend notes units of a window that have left at the member's share. They count for the length of a window, and in
-// one of the calendar until that ends: it may be longer.
+// one of the calendar until that ends: it may be longer. In a sliding window they also count, less and less, as the
+// window before the next one.
 func (l *Lease) spend(now time.Time, units int64, ends time.Time) {
-	if m := l.machine; m.class.Algorithm != Slots {
-		l.spent += units
-		l.spentTill = latest(now.Add(m.class.Window), ends.Add(m.link.tooVague))
+	m := l.machine
+	if m.class.Algorithm == Slots {
+		return
 	}
+	l.spent += units
+	l.spentTill = latest(now.Add(m.class.Window), ends.Add(m.link.tooVague))
+	if m.class.Algorithm == SlidingWindow {
+		l.spentTill = ends.Add(m.link.tooVague + m.class.Window)
+	}
+}
+
+// owed returns how many units the store has to count in the present window for what has left at the member's share. Of
+// those of a sliding window that is over, it is the part that still counts.
+func (l *Lease) owed(now time.Time) int64 {
+	window, left := l.machine.class.Window, l.spentTill.Sub(now)
+	if l.machine.class.Algorithm != SlidingWindow || left >= window {
+		return l.spent
+	}
+	return int64(math.Ceil(float64(l.spent) * left.Seconds() / window.Seconds()))
 }
 
 // lapse forgets what left at the member's share if it counts no more, and reports whether it did.

@@ -24,6 +24,38 @@ func TestShareOfALongWindow(t *testing.T) {
 	}
 }
 
+// TestShareOfTheWindowBefore has all members use their shares of a sliding window as soon as it begins, and nothing more
+// until they have the store again, in the next window. What they have used goes on to count there, less and less.
+func TestShareOfTheWindowBefore(t *testing.T) {
+	c := classNamed(t, "sliding")
+	for back := 10 * time.Millisecond; back < c.Window; back += 290 * time.Millisecond {
+		s := newSim(t, c, 4, 1)
+		want := func(greedy bool, units int64) {
+			for _, m := range s.members {
+				m.greedy, m.queue = greedy, units
+				m.pump()
+			}
+		}
+		s.run(c.Window)
+		s.down = true
+		s.run(3*c.Window - time.Duration(s.stamp())*time.Microsecond%c.Window + 10*time.Millisecond)
+		want(false, 225)
+		s.run(c.Window + back)
+		if n := len(s.ledger.all); n != 4*225 {
+			t.Fatalf("%d have left on the shares", n)
+		}
+		s.down = false
+		want(true, 0)
+		s.run(2*c.Window - back)
+		if err := s.ledger.weighed(); err != nil {
+			t.Errorf("%v after a window: %v", back, err)
+		}
+		if n := len(s.ledger.all); n < 2*4*225 {
+			t.Errorf("%v after a window: %d have left two windows later", back, n)
+		}
+	}
+}
+
 // TestOwingEnds has windows end before the store has heard what left in them at the member's share: a Member has no more than
 // maxPending calls at once. It goes on to tell the store that it is there.
 func TestOwingEnds(t *testing.T) {
