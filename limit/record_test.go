@@ -68,6 +68,31 @@ func TestRecordOfALogIsShort(t *testing.T) {
 	}
 }
 
+// What was given back whole leaves nothing in a record that Recall refuses.
+func TestRecordWithoutWhatWasGivenBack(t *testing.T) {
+	s := setting{limit: 10, window: time.Minute}
+	for _, last := range []time.Duration{0, 20 * time.Second} {
+		l := NewSlidingLog(at(0), s.rate(), s.window)
+		l.Take(at(0), at(0), 5)
+		l.Take(at(10*time.Second), at(10*time.Second), 4)
+		l.Amend(at(15*time.Second), at(0), -5)
+		if last > 0 {
+			l.Take(at(last), at(last), 3)
+		}
+		now := at(30 * time.Second)
+		next := NewSlidingLog(now, s.rate(), s.window)
+		if record := Record(l, now); !Recall(next, now, record) {
+			t.Fatalf("Recall refuses the record %v", record)
+		}
+		for n := int64(1); n <= 10; n++ {
+			want, got := l.Next(now, 0, n), next.Next(now, 0, n)
+			if late := latest(got, now).Sub(latest(want, now)); late < 0 || late > s.window/recordGrains+1 {
+				t.Errorf("%d units may leave %v later than before the restart", n, late)
+			}
+		}
+	}
+}
+
 // No record makes a limiter panic, or lets more leave than a new one would.
 func FuzzRecall(f *testing.F) {
 	f.Add(uint8(0), int64(0), int64(0), int64(0), int64(1))

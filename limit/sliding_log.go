@@ -154,6 +154,9 @@ func (l *SlidingLog) Record(now time.Time) (record []int64) {
 	for i := range l.log.n {
 		d := l.log.at(i)
 		at, units := int64(l.zero.Add(d.at).Sub(now)), d.total-before
+		if units == 0 {
+			continue // Amend has given all of it back
+		}
 		if last := len(record) - 2; d.at/grain == joined {
 			record[last], record[last+1] = at, record[last+1]+units
 		} else {
