@@ -259,7 +259,8 @@ func (k *keys) close(now time.Time, c *Class) bucketState {
 	defer c.mu.Unlock()
 	detach(now, c)
 	state := bucketState{bare(c.endShadow(now).limiter), c.assured}
-	c.limiter, c.shadow, c.conf.MaxWait = blocked{}, nil, 0
+	c.use(blocked{}) // also for items on their way out: what remains has another lock
+	c.shadow, c.conf.MaxWait = nil, 0
 	return state
 }
 

@@ -3,6 +3,7 @@ package shaper
 import (
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -109,4 +110,32 @@ func TestLogDoesNotWaitForAWrite(t *testing.T) {
 	if got, want := c.Next(at(1020*ms)), at(1030*ms); !got.Equal(want) {
 		t.Errorf("the next one leaves at %v, want %v", got.Sub(start), want.Sub(start))
 	}
+}
+
+// A datagram may be on its way out while its session ends, and another one begins with the same key. The old
+// bucket has another lock than the new one, so it does not touch their log any more.
+func TestLogOfABucketThatWasGivenUp(t *testing.T) {
+	conf := classBy(policy.SlidingLog, "20 packets/s")
+	conf.Per = policy.Per{{By: policy.BySource, IPv4: 32, IPv6: 64}}
+	c, cost := NewClass(start, conf), packet(1).Cost
+	old := c.Join(start, clientOf(1))
+	for range 10 {
+		old.Pass(start, cost)
+	}
+	old.Quit(at(1 * ms))
+	next := c.Join(at(2*ms), clientOf(1))
+	var both sync.WaitGroup
+	both.Go(func() {
+		for range 10 {
+			old.Left(at(3*ms), start, cost)
+		}
+	})
+	both.Go(func() {
+		for i := range 11 {
+			if passes := next.Pass(at(3*ms), cost); passes != (i < 10) {
+				t.Errorf("after 10 packets of the old bucket, packet %d of the new one leaves: %v", i+1, passes)
+			}
+		}
+	})
+	both.Wait()
 }
