@@ -6,13 +6,8 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"shaper/entry"
 	"shaper/policy"
@@ -99,7 +94,7 @@ func (f *tlsFiles) read(l *policy.Listener) (s security) {
 
 // users reads the users of an entry.
 func (f *tlsFiles) users(path string) *entry.Users {
-	text, err := readPEM(path)
+	text, err := ReadSecret(path)
 	if err != nil {
 		f.wrong("users", err)
 		return nil
@@ -182,7 +177,7 @@ func alpn(p policy.Protocol) []string {
 
 // pair reads a certificate and its key. It warns of one that is not valid now.
 func (f *tlsFiles) pair(key, certPath, keyPath string) (pair tls.Certificate) {
-	certPEM, err := readPEM(certPath)
+	certPEM, err := readFile(certPath)
 	var chain []*x509.Certificate
 	if err == nil {
 		chain, err = certificatesIn(certPath, certPEM)
@@ -190,7 +185,7 @@ func (f *tlsFiles) pair(key, certPath, keyPath string) (pair tls.Certificate) {
 	if err != nil {
 		f.wrong(key+".cert", err)
 	}
-	keyPEM, keyErr := readPEM(keyPath)
+	keyPEM, keyErr := ReadSecret(keyPath)
 	if keyErr != nil {
 		f.wrong(key+".key", keyErr)
 	}
@@ -234,7 +229,7 @@ func untimely(c *x509.Certificate, now time.Time) string {
 // authorities reads the certificates of authorities.
 func (f *tlsFiles) authorities(key, path string) *x509.CertPool {
 	pool := x509.NewCertPool()
-	data, err := readPEM(path)
+	data, err := readFile(path)
 	var all []*x509.Certificate
 	if err == nil {
 		all, err = certificatesIn(path, data)
@@ -268,24 +263,4 @@ func certificatesIn(path string, data []byte) (all []*x509.Certificate, err erro
 		return nil, fmt.Errorf("%s: there is no certificate in it", path)
 	}
 	return all, nil
-}
-
-// maxPEM bounds a PEM file. All authorities of a system take 256 KiB.
-const maxPEM = 4 << 20
-
-// readPEM reads a regular file. It does not wait for a pipe.
-func readPEM(path string) ([]byte, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(err, &fs.PathError{Op: "read", Path: path, Err: errors.New("it is not a regular file")})
-	}
-	data, err := io.ReadAll(io.LimitReader(file, maxPEM+1))
-	if err == nil && len(data) > maxPEM {
-		err = &fs.PathError{Op: "read", Path: path, Err: errors.New("it is larger than 4MiB")}
-	}
-	return data, err
 }

@@ -45,6 +45,7 @@
 //	registry     the open sessions of the server, of both kinds
 //	routes       a compiled policy: which classes a connection gets
 //	certs        certificates and keys
+//	files        files that the policy names
 //	gate         the bound on sessions (max_sessions)
 //	access       who may connect to unix sockets
 //	permit       where the clients of an entry may go

@@ -11,6 +11,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -75,7 +76,7 @@ func TestCheckFiles(t *testing.T) {
 		"all is good": {`tls = { cert = "good.pem", key = "good.key", client_ca = "other.pem" }`, nil, ""},
 		"two are missing": {`tls = { cert = "none.pem", key = "none.key" }`, []string{
 			`:19:16: listener.quick.tls.cert: open DIR/none.pem: no such file or directory; ` + needsFile,
-			`:19:34: listener.quick.tls.key: open DIR/none.key: no such file or directory; ` + needsFile}, ""},
+			`:19:34: listener.quick.tls.key: in DIR: no such file or directory; ` + needsFile}, ""},
 		"the key is another's": {`tls = { cert = "good.pem", key = "other.key" }`, []string{
 			`:19:34: listener.quick.tls.key: DIR/other.key: tls: private key does not match public key; ` + needsPEM}, ""},
 		"the key is not a key": {`tls = { cert = "good.pem", key = "text.pem" }`, []string{
@@ -111,6 +112,48 @@ func TestCheckFiles(t *testing.T) {
 				t.Errorf("the warnings are %v, want %q", warnings, c.warn)
 			}
 		})
+	}
+}
+
+// If an operator writes a secret in place of its path, no error repeats it. An error says which
+// directory was found, and what the key wants.
+func TestSecretsInPlaceOfPaths(t *testing.T) {
+	dir := t.TempDir()
+	writePair(t, dir, "good", time.Now().Add(time.Hour))
+	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("hunter2", 50)
+	for value, where := range map[string]string{
+		"hunter2":               "in DIR: no such file or directory; ",
+		"me:$2y$10$hunter2":     "in DIR: no such file or directory; ",
+		"line\nhunter2\n":       "in DIR: no such file or directory; ",
+		"hunter2/hunter2==":     "in DIR: no such file or directory; ",
+		"/hunter2/hunter2":      "in /: no such file or directory; ",
+		long:                    "in DIR: file name too long; ",
+		"sub/hunter2":           "in DIR/sub: no such file or directory; ",
+		"good.pem/hunter2":      "in DIR/good.pem: not a directory; ",
+		dir + "/sub/../hunter2": "in DIR: no such file or directory; ",
+	} {
+		quoted := strconv.Quote(value)
+		text := secureBase(`tls = { cert = "good.pem", key = `+quoted+` }`, `upstream_tls = { cert = "good.pem", key = `+quoted+` }`) +
+			"[class.shared]\nrate = \"1 messages/s\"\nshared = \"f\"\n[listener.web]\nlisten = \"127.0.0.1:0\"\nprotocol = \"http\"\nupstream = \"echo:\"\nclass = \"shared\"\n" +
+			"[listener.entry]\nlisten = \"127.0.0.1:0\"\nmode = \"connect\"\nallow = \"*:443\"\nclass = \"fast\"\nusers = " + quoted + "\n" +
+			"[fleet.f]\naddress = \"127.0.0.1:1\"\npassword_file = " + quoted + "\ntls = { cert = \"good.pem\", key = " + quoted + " }\n"
+		p, _, err := policy.Parse(filepath.Join(dir, "p.toml"), []byte(strings.Replace(text, `"echo:"`, `"192.0.2.1:80"`, 2)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = CheckFiles(p)
+		where := strings.ReplaceAll(where, "DIR", dir)
+		if got := errorText(err); strings.Contains(got, "hunter2") || strings.Count(got, where) != 5 || strings.Count(got, "\n") != 5 {
+			t.Errorf("%q: want 5 errors %q, got\n%s", value, where, got)
+		}
+		for _, want := range []string{".tls.key: " + where + needsFile, "upstream_tls.key: " + where + needsFile, "users: " + where + needsUsers, "password_file: " + where + needsPassword} {
+			if !strings.Contains(errorText(err), want) {
+				t.Errorf("%q: want %q, got\n%v", value, want, err)
+			}
+		}
 	}
 }
 

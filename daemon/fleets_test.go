@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"shaper/fleet"
 	"shaper/policy"
 	"shaper/shaper"
@@ -103,7 +105,11 @@ func TestFilesOfFleets(t *testing.T) {
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, fleet := range []string{"password_file = \"/nowhere/redis\"", fmt.Sprintf("password_file = %q", empty), "tls = { ca = \"/nowhere/ca.pem\" }"} {
+	pipe := empty + "-pipe" // nobody writes to it, and nothing waits for that
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, fleet := range []string{"password_file = \"/nowhere/redis\"", fmt.Sprintf("password_file = %q", empty), fmt.Sprintf("password_file = %q", pipe), "tls = { ca = \"/nowhere/ca.pem\" }", fmt.Sprintf("tls = { ca = %q }", pipe)} {
 		p := fleetPolicy(t, fleet, "rate = \"20 messages/s\"\nheadroom = \"2%\"")
 		_, err := CheckFiles(p)
 		key := strings.ReplaceAll(strings.Fields(fleet)[0], "tls", "tls.ca")

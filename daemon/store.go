@@ -44,10 +44,10 @@ func readStore(f policy.Fleet) (s store, warnings, err error) {
 		var tlsErr error
 		s.reach.TLS, warnings, tlsErr = conn.ReadClientTLS("fleet."+f.Name, "tls", f.TLS)
 		if joined, ok := tlsErr.(interface{ Unwrap() []error }); ok {
-			errs = append(errs, joined.Unwrap()...)
+			return s, warnings, errors.Join(append(errs, joined.Unwrap()...)...)
 		}
 		for _, path := range []string{f.TLS.CA, f.TLS.Cert, f.TLS.Key} {
-			data, _ := os.ReadFile(path) // an error has been reported above
+			data, _ := os.ReadFile(path) // it could be read above; "" cannot
 			hash.Write(data)
 		}
 	}
@@ -57,17 +57,9 @@ func readStore(f policy.Fleet) (s store, warnings, err error) {
 	return s, warnings, errors.Join(errs...)
 }
 
-// maxPassword bounds the file of a password.
-const maxPassword = 4096
-
 // readPassword returns the first line of a file.
 func readPassword(path string) (string, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxPassword))
+	data, err := conn.ReadSecret(path)
 	if err != nil {
 		return "", err
 	}

@@ -79,6 +79,7 @@ const (
 	needsStateDir   = "make its directory, writable for the user that runs shaper, or set daemon.state; the unit in systemd/ makes /var/lib/shaper with StateDirectory="
 	needsPEM        = "a PEM file: a certificate followed by those that lead to its authority, or the private key of the certificate"
 	needsUsers      = "a file that the user of shaper can read, with lines NAME:HASH of argon2id or bcrypt, as `htpasswd -nB NAME` prints them"
+	needsPassword   = "the path of a file whose first line is the password, and not the password itself; a relative path begins at the directory of the policy file"
 	needsDirectory  = "make its directory, writable for the user that runs shaper, or choose another path; the unit in systemd/ makes /run/shaper with RuntimeDirectory="
 )
 
@@ -113,7 +114,7 @@ func remedyTLS(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return needsReading
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ENAMETOOLONG):
 		return needsFile
 	}
 	return needsPEM
@@ -124,7 +125,7 @@ func remedyPassword(err error) string {
 	if errors.Is(err, fs.ErrPermission) {
 		return needsReading
 	}
-	return "the path of a file whose first line is the password"
+	return needsPassword
 }
 
 // remedyState returns what may help against a state file that cannot be used.

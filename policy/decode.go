@@ -103,7 +103,7 @@ func (f field[T]) decode(r *report, key string, n *node, into *T, whole bool) {
 // told returns a problem as an error tells it: without the value at its beginning, if that is secret.
 func (f field[T]) told(problem, value string) string {
 	for _, text := range []string{quote(value), value} {
-		if rest, found := strings.CutPrefix(problem, text+" "); found && f.isSecret {
+		if rest, found := strings.CutPrefix(problem, text+" "); found && f.isSecret && value != "" {
 			return "it " + rest
 		}
 	}

@@ -14,7 +14,8 @@ type field[T any] struct {
 	required bool
 	// isQuantity says that the value is a rate, a size or a time, which has several spellings.
 	isQuantity bool
-	// isSecret says that the value may be the key of a client. Errors go to logs and do not repeat it.
+	// isSecret says that the value may be the key of a client, or a secret in place of its path. Errors go
+	// to logs and do not repeat it.
 	isSecret bool
 	takes    takes
 	form     string                 // says what is allowed if the value has the wrong type
@@ -108,6 +109,18 @@ func emptyAs[T any](word string, f field[T]) field[T] {
 // alsoIntegers lets a field accept integers, too.
 func alsoIntegers[T any](f field[T]) field[T] {
 	f.takes |= integers
+	return f
+}
+
+// filePath returns a field with the path of a file.
+func filePath[T any](name, form string, at func(*T) *string) field[T] {
+	return one(name, form, at, parsePath(form))
+}
+
+// secretPath returns a field with the path of a file that holds a secret.
+func secretPath[T any](name, form string, at func(*T) *string) field[T] {
+	f := filePath(name, form, at)
+	f.isSecret = true
 	return f
 }
 

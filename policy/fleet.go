@@ -67,7 +67,7 @@ var fleetFields = []field[Fleet]{
 	require(many("address", storeForm, func(f *Fleet) *[]string { return &f.Address }, parseStore)),
 	emptyAs("none", one("sentinel", masterForm, func(f *Fleet) *string { return &f.Sentinel }, plainText(masterForm))),
 	emptyAs("none", one("username", userForm, func(f *Fleet) *string { return &f.Username }, plainText(userForm))),
-	emptyAs("none", one("password_file", passwordForm, func(f *Fleet) *string { return &f.PasswordFile }, parsePath)),
+	emptyAs("none", secretPath("password_file", passwordForm, func(f *Fleet) *string { return &f.PasswordFile })),
 	emptyAs("none", nested("tls", upstreamTLSForm, func(f *Fleet) **ClientTLS { return &f.TLS }, clientTLSFields, true)),
 	one("prefix", prefixesForm, func(f *Fleet) *string { return &f.Prefix }, plainText(prefixesForm)),
 	one("fallback", fallbackForm, func(f *Fleet) *Fallback { return &f.Fallback }, parseFallback),

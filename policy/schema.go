@@ -111,7 +111,7 @@ var listenerFields = []field[Listener]{
 	emptyAs("tcp", one("inside", insideForm, func(l *Listener) *Protocol { return &l.Inside }, parseInside)),
 	emptyAs("none", many("allow", targetForm, func(l *Listener) *[]Target { return &l.Allow }, parseTarget)),
 	emptyAs("none", many("deny", targetForm, func(l *Listener) *[]Target { return &l.Deny }, parseTarget)),
-	emptyAs("none", one("users", usersForm, func(l *Listener) *string { return &l.Users }, parseUsers)),
+	emptyAs("none", secretPath("users", usersForm, func(l *Listener) *string { return &l.Users })),
 	emptyAs("forwarded", many("intercept", interceptForm, func(l *Listener) *[]Traffic { return &l.Intercept }, parseIntercept)),
 	yesNo("keep_source", func(l *Listener) *bool { return &l.KeepSource }),
 	emptyAs("none", upstreamField),

@@ -7,7 +7,7 @@ import (
 )
 
 // Errors go to logs. They do not repeat passwords in addresses, nor the values of fields of HTTP, which
-// may be keys of clients.
+// may be keys of clients, nor a secret in place of its path.
 func TestErrorsHideSecrets(t *testing.T) {
 	const text = `
 [class.a]
@@ -34,13 +34,31 @@ class = "a"
 [[rule]]
 "header:X-Api-Key" = { s3cret = 1 }
 class = "a"
+[fleet.file]
+address = "10.0.0.5:6379"
+password_file = "s3cret\u0000"
+tls = { cert = "c", key = 53 }
+[fleet.number]
+address = "10.0.0.5:6379"
+password_file = 53
+[fleet.list]
+address = "10.0.0.5:6379"
+password_file = ["s3cret"]
+tls = { cert = "c", key = "s3cret\u0000" }
+[listener.z]
+listen = "127.0.0.1:0"
+mode = "connect"
+users = "me:s3cret\u0000"
+allow = "*:443"
+class = "a"
+tls = { cert = "c", key = 1.5 }
 [[rule]]
 "header:X-Api-Key" = "s3cret
 class = "a"
 `
 	_, _, err := Parse("p.toml", []byte(text))
 	var all Errors
-	if !errors.As(err, &all) || len(all) < 12 {
+	if !errors.As(err, &all) || len(all) < 19 {
 		t.Fatalf("%d mistakes: %v", len(all), err)
 	}
 	for _, e := range all {

@@ -38,15 +38,15 @@ const (
 )
 
 var serverTLSFields = []field[ServerTLS]{
-	require(one("cert", pathForm, func(s *ServerTLS) *string { return &s.Cert }, parsePath)),
-	require(one("key", pathForm, func(s *ServerTLS) *string { return &s.Key }, parsePath)),
-	one("client_ca", pathForm, func(s *ServerTLS) *string { return &s.ClientCA }, parsePath),
+	require(filePath("cert", pathForm, func(s *ServerTLS) *string { return &s.Cert })),
+	require(secretPath("key", pathForm, func(s *ServerTLS) *string { return &s.Key })),
+	filePath("client_ca", pathForm, func(s *ServerTLS) *string { return &s.ClientCA }),
 }
 
 var clientTLSFields = []field[ClientTLS]{
-	one("ca", pathForm, func(c *ClientTLS) *string { return &c.CA }, parsePath),
-	one("cert", pathForm, func(c *ClientTLS) *string { return &c.Cert }, parsePath),
-	one("key", pathForm, func(c *ClientTLS) *string { return &c.Key }, parsePath),
+	filePath("ca", pathForm, func(c *ClientTLS) *string { return &c.CA }),
+	filePath("cert", pathForm, func(c *ClientTLS) *string { return &c.Cert }),
+	secretPath("key", pathForm, func(c *ClientTLS) *string { return &c.Key }),
 	one("server_name", serverNameForm, func(c *ClientTLS) *string { return &c.ServerName }, parseServerName),
 	yesNo("insecure", func(c *ClientTLS) *bool { return &c.Insecure }),
 }

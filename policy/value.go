@@ -89,20 +89,14 @@ func parseState(s string) (string, error) {
 	return s, nil
 }
 
-// parseUsers reads the path of a file with users.
-func parseUsers(s string) (string, error) {
-	if s == "" || strings.ContainsRune(s, 0) {
-		return "", complain(usersForm, "%q cannot be a path", s)
+// parsePath returns a parser for the path of a file.
+func parsePath(form string) func(string) (string, error) {
+	return func(s string) (string, error) {
+		if s == "" || strings.ContainsRune(s, 0) {
+			return "", complain(form, "%q cannot be a path", s)
+		}
+		return s, nil
 	}
-	return s, nil
-}
-
-// parsePath reads the path of a file.
-func parsePath(s string) (string, error) {
-	if s == "" || strings.ContainsRune(s, 0) {
-		return "", complain(pathForm, "%q cannot be a path", s)
-	}
-	return s, nil
 }
 
 // parseInclude reads the name of a file, or a pattern.
