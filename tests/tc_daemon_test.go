@@ -8,14 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"shaper/tests/trial"
 )
@@ -59,64 +54,82 @@ func TestKernelIsKeptByTheDaemon(t *testing.T) {
 	near.run("ip link set lo up")
 	p := startIn(near, t, raced(t), keptPolicy("2mbit"))
 	near.checkInForce(p.config)
+	checkCorrected(near, p)
+	checkReloads(near, p)
+	checkRemoved(near, p)
+	checkAdopted(near, p)
+}
 
-	waitInForce := func(what string) {
-		t.Helper()
-		waitFor(t, what, func() bool { return len(near.preview(p.config).Changes) == 0 })
-	}
+// checkCorrected has other programs change what is in the kernel, and checks that the daemon corrects
+// each change and has it in its history.
+func checkCorrected(near *namespace, p *program) {
+	near.t.Helper()
 	near.run("tc qdisc del dev wire root")
-	waitInForce("the root is back")
+	near.waitInForce(p.config, "the root is back")
 	near.run("tc class change dev wire parent 5ca0:4365 classid 5ca0:36f0 htb rate 1mbit ceil 1mbit")
-	waitInForce("the class is as it was")
+	near.waitInForce(p.config, "the class is as it was")
 	near.run("tc filter add dev wire parent 5ca0: protocol ip pref 11 u32 match u32 0 0 flowid 5ca0:1")
-	waitInForce("the foreign filter in our tree is gone")
+	near.waitInForce(p.config, "the foreign filter in our tree is gone")
 	near.run("ip link set wire gso_max_size 60000")
-	waitInForce("packets are no larger than the burst")
+	near.waitInForce(p.config, "packets are no larger than the burst")
 	near.run("ip link set wire down")
 	near.run("ip link set wire up")
-	waitInForce("the policy is in force after the link was down")
+	near.waitInForce(p.config, "the policy is in force after the link was down")
 
-	// The history has what was corrected. A change of the device wakes the daemon before it is corrected.
-	waitFor(t, "the corrections are in the history", func() bool {
+	// A change of the device wakes the daemon before it is corrected.
+	waitFor(near.t, "the corrections are in the history", func() bool {
 		return strings.Count(p.must("history"), "kernel corrected by watch") >= 4
 	})
+}
 
+// checkReloads checks that a reload and a set reach the kernel. The daemon refuses a policy that it
+// cannot apply, and keeps the one before.
+func checkReloads(near *namespace, p *program) {
+	near.t.Helper()
 	p.write(keptPolicy("3mbit"))
 	p.must("reload")
 	near.checkInForce(p.config)
 	p.must("set", "acme", "rate=4mbit")
 	if out := near.output("tc class show dev wire"); !strings.Contains(out, "rate 4Mbit") {
-		t.Errorf("set does not reach the kernel:\n%s", out)
+		near.t.Errorf("set does not reach the kernel:\n%s", out)
 	}
 
-	// The daemon refuses a policy that it cannot apply, and keeps the one before.
 	p.must("reload")
 	near.run("ip link add foreign type ifb")
 	near.run("tc qdisc add dev foreign root handle 7: tbf rate 5mbit burst 5000 limit 10000")
 	p.write(keptPolicy("5mbit") + "[tc.foreign]\nclass = \"acme\"\napply = true\n")
 	if _, stderr, code := p.cli("reload"); code != 1 || !strings.Contains(stderr, "take_over") {
-		t.Errorf("reload: exit %d, want 1 and take_over: %s", code, stderr)
+		near.t.Errorf("reload: exit %d, want 1 and take_over: %s", code, stderr)
 	}
 	p.write(keptPolicy("3mbit"))
 	near.checkInForce(p.config)
+}
 
-	// If a section loses apply = true, the daemon removes its objects.
+// checkRemoved checks that the daemon removes its objects if a section loses apply = true, and applies
+// them when it has that again. In between, commands change the kernel, and the daemon's history has
+// that.
+func checkRemoved(near *namespace, p *program) {
+	near.t.Helper()
 	p.write(strings.Replace(keptPolicy("3mbit"), "apply = true", "apply = false", 1))
 	p.must("reload")
 	near.checkClear()
-	// Then commands change the kernel, and the daemon's history has that.
 	for what, change := range map[string]string{"apply": "+ tc wire: policy " + p.status().PolicyHash + ", ", "clear": "- tc wire: "} {
 		near.mustTC(p.config, "apply")
 		near.mustTC(p.config, "clear")
 		if out := p.must("history"); !strings.Contains(out, "tc "+what+" by uid=0 pid=") || !strings.Contains(out, "\n   "+change) {
-			t.Errorf("after tc %s the history is\n%s", what, out)
+			near.t.Errorf("after tc %s the history is\n%s", what, out)
 		}
 	}
 	near.checkClear()
 	p.write(keptPolicy("3mbit"))
 	p.must("reload")
 	near.checkInForce(p.config)
+}
 
+// checkAdopted kills the daemon, and checks that its objects stay and that the next one adopts them. It
+// also shapes a new device of the same name.
+func checkAdopted(near *namespace, p *program) {
+	near.t.Helper()
 	p.kill()
 	near.checkInForce(p.config)
 	p.write(keptPolicy("2mbit"))
@@ -125,7 +138,7 @@ func TestKernelIsKeptByTheDaemon(t *testing.T) {
 	near.run("ip link del wire")
 	near.run("ip link add wire type ifb")
 	near.run("ip link set wire up")
-	waitInForce("a new device of this name is shaped")
+	near.waitInForce(p.config, "a new device of this name is shaped")
 }
 
 // If the kernel refuses a reload for one device, the other devices stay as they were, even those
@@ -187,13 +200,9 @@ func TestKernelNotificationsAreLost(t *testing.T) {
 	if strings.TrimSpace(lost) == "0" {
 		t.Error("no notification was lost, so there is nothing to test")
 	}
-	waitInForce := func(what string) {
-		t.Helper()
-		waitFor(t, what, func() bool { return len(near.preview(p.config).Changes) == 0 })
-	}
-	waitInForce("the class is as it was")
+	near.waitInForce(p.config, "the class is as it was")
 	near.run("tc qdisc del dev wire root")
-	waitInForce("the root is back")
+	near.waitInForce(p.config, "the root is back")
 	if strings.Contains(p.log.String(), "no longer sees changes") {
 		t.Errorf("%s", p.log)
 	}
@@ -318,103 +327,4 @@ func TestKernelIsOffWithoutTheCapability(t *testing.T) {
 	if n := echo(t, c, 1000); n != 1000 {
 		t.Errorf("%d bytes came back, want 1000", n)
 	}
-}
-
-// A leaky class of a low rate has no bursts, even with GSO on. In the busiest 10 ms it sends what
-// the rate allows, its burst of two frames, and the packet that it has begun. That is one frame
-// in TBF. In HTB it is two frames, because shaper limits gso_max_size; without that it would be
-// 64 KiB.
-//
-// The test omits the first second, in which each class of a tree spends a burst of its own.
-func TestKernelLeakyHasNoBursts(t *testing.T) {
-	t.Parallel()
-	tool(t, "tc", "iproute2")
-	for s, begun := range map[*shape]int{&shapes[0]: 1514, &shapes[2]: 2 * 1514} {
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			near, far := wire(t)
-			near.run("ip addr add %s/64 dev wire nodad", nearEnd6)
-			far.run("ip addr add %s/64 dev wire nodad", farEnd6)
-			near.mustTC(policyFile(t, s.policy("1mbit")), "apply")
-			frames := far.capture(t)
-			stop := offer(t, near, far, s.overTCP(), 1, 10*time.Second)
-			time.Sleep(4 * time.Second)
-			stop()
-			mean := 1e6 / 8 / 100.
-			first, busiest := frames.busiest(0, 10*time.Millisecond), frames.busiest(time.Second, 10*time.Millisecond)
-			t.Logf("busiest 10 ms: %d bytes, %.1f times the mean; in the first second %.1f times", busiest, float64(busiest)/mean, float64(first)/mean)
-			if allowed := 2*1514 + 1250 + begun; busiest > allowed {
-				t.Errorf("%d bytes in 10 ms, want at most %d", busiest, allowed)
-			}
-		})
-	}
-}
-
-// frames holds the frames that have arrived over a wire: when, and how many bytes.
-type frames struct {
-	mu  sync.Mutex // guards all
-	all []arrival
-}
-
-// capture records the frames that arrive over the wire until the test ends.
-func (n *namespace) capture(t *testing.T) *frames {
-	t.Helper()
-	f := &frames{}
-	n.do(func() error {
-		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.ETH_P_ALL<<8)
-		if err != nil {
-			return err
-		}
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1); err != nil {
-			return err
-		}
-		file := os.NewFile(uintptr(fd), "packet")
-		t.Cleanup(func() { file.Close() })
-		go f.read(file)
-		return nil
-	})
-	return f
-}
-
-// read records frames until the socket is closed.
-func (f *frames) read(file *os.File) {
-	raw, err := file.SyscallConn()
-	if err != nil {
-		return
-	}
-	b, control := make([]byte, 1<<17), make([]byte, 256)
-	for {
-		var size, n int
-		var from unix.Sockaddr
-		var failed error
-		if err := raw.Read(func(fd uintptr) bool {
-			size, n, _, from, failed = unix.Recvmsg(int(fd), b, control, 0)
-			return failed != unix.EAGAIN
-		}); err != nil || failed != nil {
-			return
-		}
-		if to, ok := from.(*unix.SockaddrLinklayer); ok && to.Pkttype != unix.PACKET_OUTGOING {
-			f.mu.Lock()
-			f.all = append(f.all, arrival{trial.Timestamp(control[:n]), size})
-			f.mu.Unlock()
-		}
-	}
-}
-
-// busiest returns the most bytes in any span. It omits the frames that arrived less than after
-// after the first one.
-func (f *frames) busiest(after, span time.Duration) (most int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	all := slices.DeleteFunc(slices.Clone(f.all), func(a arrival) bool { return a.at.Sub(f.all[0].at) < after })
-	sum, first := 0, 0
-	for _, a := range all {
-		sum += a.n
-		for a.at.Sub(all[first].at) >= span {
-			sum -= all[first].n
-			first++
-		}
-		most = max(most, sum)
-	}
-	return most
 }

@@ -102,6 +102,12 @@ func (n *namespace) checkInForce(config string) {
 	}
 }
 
+// waitInForce waits until the kernel equals the plan of a policy.
+func (n *namespace) waitInForce(config, what string) {
+	n.t.Helper()
+	waitFor(n.t, what, func() bool { return len(n.preview(config).Changes) == 0 })
+}
+
 // checkClear checks that no object of shaper remains in the namespace.
 func (n *namespace) checkClear() {
 	n.t.Helper()
