@@ -91,16 +91,26 @@ func TestPackageLives(t *testing.T) {
 		t.Skip("makes a chroot: run it as root")
 	}
 	linux := tool(t, "linux.uml", "user-mode-linux")
+	begun := time.Now()
+	done := func(what string) {
+		t.Logf("%v: %s", time.Since(begun).Round(time.Second), what)
+		begun = time.Now()
+	}
 	root := debianRoot(t)
+	done("a Debian is made")
 	for _, version := range []string{"1.0.0", "1.1.0"} {
 		makeAt(t, "..", "deb", "rpm", "VERSION="+version, "OUT="+root+"/packages")
 	}
+	done("the packages are built")
 	checkChroot(t, parts(output(t, exec.Command("chroot", root, "/bin/bash", "-c", chrootScript))))
+	done("the deb has come and gone")
 	checkChrootOfRPM(t, parts(output(t, exec.Command("bash", "-c", rpmScript, "bash", root))))
+	done("the rpm has come and gone")
 
 	write(t, root+"/packages/live", strings.SplitAfter(chrootScript, "say() { echo \"== $1\"; }\n")[0]+liveScript)
 	write(t, root+"/etc/systemd/system/proof.service", strings.ReplaceAll(proofUnit, "PACKAGES", root+"/packages"))
 	console := bootRoot(t, linux, root)
+	done("the machine has booted, upgraded and purged")
 	report, err := os.ReadFile(root + "/packages/report")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, console)
