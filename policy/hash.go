@@ -76,7 +76,7 @@ func hashName(name string) [16]byte {
 // parts returns the parts that are not zero.
 func (p *Per) parts() []PerPart {
 	n := 0
-	for n < len(p) && p[n] != (PerPart{}) {
+	for n < len(p) && p[n].By != "" {
 		n++
 	}
 	return p[:n]

@@ -204,7 +204,7 @@ func (p *Per) Key(c *Conn, m *Message) Key { return p.KeyWith(nil, c, m) }
 
 // KeyWith is Key with a secret that several processes have; nil is the Secret of the process.
 func (p *Per) KeyWith(s *[secretLength]byte, c *Conn, m *Message) Key {
-	if p[1] != (PerPart{}) || p[0].protocol() != "" {
+	if p[1].By != "" || p[0].protocol() != "" {
 		if s == nil {
 			s = secret.Load()
 		}

@@ -45,7 +45,7 @@ func (b Buckets) Soonest(now time.Time, conn policy.Conn, from iter.Seq[netip.Ad
 	defer root.mu.Unlock()
 	var best freedom
 	for conn.Bind = range from {
-		if c.keys.per.ByMessage() {
+		if c.keys.byMessage {
 			return conn.Bind
 		}
 		bucket := c.keys.bucket(now, c.keys.per.Key(&conn, nil))

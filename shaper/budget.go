@@ -77,7 +77,7 @@ func (k *keys) resume(now time.Time, r *record, lease *limit.Lease) {
 func (b *backing) exhaust(now time.Time) {
 	switch c := b.class; {
 	case c.shadow != nil:
-	case c.keys != nil && c.keys.mayReturn() && c.keys.pace.horizon() > keptFrom:
+	case c.keys != nil && c.keys.mayReturn && c.keys.pace.horizon() > keptFrom:
 		c.keys.spentAt = now
 	case c.keys == nil && c.pace.horizon() > keptFrom:
 		c.install(now, c.conf, &c.pace, c.pace.spent(now))
@@ -96,7 +96,7 @@ func (b *backing) leases(now time.Time) (all []limit.Lease) {
 		all = append(all, lease)
 	}
 	withBuckets(c, func(c *Class) {
-		if lease := c.backing.record(now); lease.Expires.After(now) && (c.bucketOf == nil || c.bucketOf.mayReturn()) {
+		if lease := c.backing.record(now); lease.Expires.After(now) && (c.bucketOf == nil || c.bucketOf.mayReturn) {
 			all = append(all, lease)
 		}
 	})

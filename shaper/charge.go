@@ -82,7 +82,9 @@ func (d *departure) charge(n *node, since time.Time, cost *Cost) (ready time.Tim
 	n.regain(d.now)
 	ready = since
 	if units > 0 && (parent != nil || n != d.from) {
-		ready = earlier(later(ready, n.limiter.Next(ready, 0, units)), d.now)
+		if ready = earlier(ready, d.now); ready.Before(d.now) { // else all of them have just been asked
+			ready = earlier(later(ready, n.limiter.Next(ready, 0, units)), d.now)
+		}
 		if n.assured != nil && !n.assured.Next().After(d.now) {
 			n.assured.Take(earlier(since, ready.Add(-n.pace.slack)), d.now, units)
 		}

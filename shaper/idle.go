@@ -9,12 +9,14 @@ import (
 	"shaper/policy"
 )
 
-// idleKeys remembers the keys that nobody uses: 64 bytes for each, and less than 128 with
+// idleKeys remembers keys that nobody uses: 64 bytes for each, and less than 128 with
 // map and heap. Each further limit of the class takes another 24. Only a limiter whose memory
 // does not fit into an entry takes more: a log of departures. The lock of the tree guards
 // idleKeys.
 //
-// An entry has a number, which is its place in chunks.
+// An entry has a number, which is its place in chunks. It stays where it is while somebody uses its
+// key: with many keys, each part of an entry, of the map and of the heap is far from the processor,
+// and to take a key out and to put it back took most of the time of a message.
 type idleKeys struct {
 	epoch    time.Time // the times of entries count from here
 	index    map[policy.Key]int32
@@ -22,6 +24,7 @@ type idleKeys struct {
 	further  furtherMemories              // what the further limits of each entry remember
 	free     []int32                      // entries to use again
 	order    []int32                      // a heap of entries, the first to be forgotten first
+	inUse    int                          // how many entries have a key that somebody uses
 	limiters map[policy.Key]limit.Limiter // those that do not fit into their entries
 	memories []limit.Memory               // those of the last keptState, to use again
 }
@@ -29,8 +32,9 @@ type idleKeys struct {
 // An idleKey is an entry: what is remembered of one key.
 type idleKey struct {
 	key     policy.Key
+	inUse   bool          // somebody uses the key, and the rest means nothing
 	place   int32         // in order
-	until   time.Duration // until when to remember it
+	until   time.Duration // until when to remember it; if it is in use, until when forget need not look at it
 	assured time.Duration // when it is within its assured rate
 	at      time.Duration // limit.Memory.At
 	used    [2]int64      // limit.Memory.Used
@@ -72,6 +76,9 @@ func newIdleKeys(now time.Time) idleKeys {
 	return idleKeys{epoch: now, index: map[policy.Key]int32{}}
 }
 
+// remembered returns how many keys are remembered that nobody uses.
+func (s *idleKeys) remembered() int { return len(s.order) - s.inUse }
+
 // Len, Less and Swap implement heap.Interface for order.
 func (s *idleKeys) Len() int { return len(s.order) }
 
@@ -91,17 +98,40 @@ func (s *idleKeys) entry(i int32) *idleKey { return &s.chunks[i/chunkSize][i%chu
 // put remembers the bucket of a key at now, if there is something to remember. It returns false
 // if that does not fit into an entry, so that the key keeps the limiter.
 func (s *idleKeys) put(now time.Time, key policy.Key, state bucketState) (fits bool) {
-	i := s.freeEntry()
-	*s.entry(i) = idleKey{key: key}
+	i, known := s.index[key]
+	if !known {
+		i = s.add(key)
+	}
+	s.use(i, false)
+	before := s.entry(i).until
 	if !s.fill(i, now, state) {
-		s.free = append(s.free, i)
+		s.remove(i)
 		return true
 	}
+	if e := s.entry(i); e.until != before {
+		heap.Fix(s, int(e.place))
+	}
+	return len(s.limiters) == 0 || s.limiters[key] == nil
+}
+
+// add adds an entry for a key, which is the last to be forgotten.
+func (s *idleKeys) add(key policy.Key) (i int32) {
+	i = s.freeEntry()
+	*s.entry(i) = idleKey{key: key, place: int32(len(s.order)), until: math.MaxInt64}
 	s.index[key] = i
-	s.entry(i).place = int32(len(s.order))
 	s.order = append(s.order, i)
-	heap.Fix(s, len(s.order)-1) // heap.Push would allocate
-	return s.limiters[key] == nil
+	return i
+}
+
+// use says whether somebody uses the key of an entry.
+func (s *idleKeys) use(i int32, inUse bool) {
+	switch e := s.entry(i); {
+	case e.inUse == inUse:
+	case inUse:
+		e.inUse, s.inUse = true, s.inUse+1
+	default:
+		e.inUse, s.inUse = false, s.inUse-1
+	}
 }
 
 // fill sets what an entry is to remember at now. It returns false if there is nothing.
@@ -125,7 +155,9 @@ func (s *idleKeys) fill(i int32, now time.Time, state bucketState) bool {
 		return false
 	}
 	e.until, e.assured = until.Sub(s.epoch), within.Sub(s.epoch)
-	delete(s.limiters, e.key)
+	if len(s.limiters) > 0 {
+		delete(s.limiters, e.key)
+	}
 	if !allWhole {
 		if s.limiters == nil {
 			s.limiters = map[policy.Key]limit.Limiter{}
@@ -135,27 +167,33 @@ func (s *idleKeys) fill(i int32, now time.Time, state bucketState) bool {
 	return true
 }
 
-// take returns what is remembered of a key, and forgets it. It returns false if that is
-// nothing.
+// take returns what is remembered of a key, which somebody uses from now on until put. It returns
+// false if that is nothing.
 func (s *idleKeys) take(key policy.Key) (kept keptState, known bool) {
 	i, known := s.index[key]
 	if !known {
 		return kept, false
 	}
 	kept = s.kept(i, &s.further)
-	s.remove(i)
+	s.use(i, true)
+	if kept.limiter != nil {
+		delete(s.limiters, key)
+	}
 	return kept, true
 }
 
 // kept returns what an entry remembers, with its further limits.
 func (s *idleKeys) kept(i int32, further *furtherMemories) keptState {
-	e := s.entry(i)
-	kept := keptState{limiter: s.limiters[e.key], assured: s.timeOf(e.assured)}
-	s.memories = append(s.memories[:0], limit.Memory{Until: s.timeOf(e.until), At: s.timeOf(e.at), Used: e.used})
-	for _, m := range further.of(i) {
-		s.memories = append(s.memories, limit.Memory{Until: s.timeOf(e.until), At: s.timeOf(m.at), Used: m.used})
+	e, more := *s.entry(i), further.of(i)
+	kept := keptState{assured: s.timeOf(e.assured)}
+	until := s.timeOf(e.until)
+	s.memories = append(s.memories[:0], limit.Memory{Until: until, At: s.timeOf(e.at), Used: e.used})
+	for _, m := range more {
+		s.memories = append(s.memories, limit.Memory{Until: until, At: s.timeOf(m.at), Used: m.used})
 	}
-	kept.memories = s.memories
+	if kept.memories = s.memories; len(s.limiters) > 0 {
+		kept.limiter = s.limiters[e.key]
+	}
 	return kept
 }
 
@@ -171,20 +209,33 @@ func (s *idleKeys) timeOf(since time.Duration) time.Time {
 	return s.epoch.Add(since)
 }
 
-// forget forgets keys that need not be remembered at now, at most so many.
+// forget forgets keys that need not be remembered at now. It looks at so many at most.
 func (s *idleKeys) forget(now time.Time, most int) {
 	for range most {
 		if len(s.order) == 0 || s.entry(s.order[0]).until > now.Sub(s.epoch) {
 			return
 		}
-		s.remove(s.order[0])
+		s.drop(s.order[0])
 	}
 }
 
-// each calls do with each key and what is remembered of it.
+// drop removes an entry, unless somebody uses its key.
+func (s *idleKeys) drop(i int32) {
+	e := s.entry(i)
+	if !e.inUse {
+		s.remove(i)
+		return
+	}
+	e.until = math.MaxInt64
+	heap.Fix(s, int(e.place))
+}
+
+// each calls do with each key that nobody uses and what is remembered of it.
 func (s *idleKeys) each(do func(policy.Key, keptState)) {
 	for _, i := range s.order {
-		do(s.entry(i).key, s.kept(i, &s.further))
+		if !s.entry(i).inUse {
+			do(s.entry(i).key, s.kept(i, &s.further))
+		}
 	}
 }
 
@@ -197,8 +248,8 @@ func (s *idleKeys) change(now time.Time, further int, to func(keptState) bucketS
 		s.further.grow()
 	}
 	for _, i := range s.order {
-		if !s.fill(i, now, to(s.kept(i, &old))) {
-			s.entry(i).until = math.MinInt64
+		if e := s.entry(i); !e.inUse && !s.fill(i, now, to(s.kept(i, &old))) {
+			e.until = math.MinInt64
 		}
 	}
 	heap.Init(s)
@@ -230,6 +281,8 @@ func (s *idleKeys) remove(i int32) {
 		heap.Fix(s, at)
 	}
 	delete(s.index, e.key)
-	delete(s.limiters, e.key)
+	if len(s.limiters) > 0 {
+		delete(s.limiters, e.key)
+	}
 	s.free = append(s.free, i)
 }

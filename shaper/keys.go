@@ -25,6 +25,7 @@ import (
 // The lock of the tree guards keys.
 type keys struct {
 	per     policy.Per // never changes, so that anybody may read it
+	perKind            // what follows from it
 	secret  *[32]byte  // what keys are hashed with; nil: as in all of the process. It never changes
 	class   *Class
 	conf    policy.Class // of each bucket
@@ -38,6 +39,17 @@ type keys struct {
 	spare   []*Class    // buckets without a key, for other keys
 	blank   bucketState // what reuse gives to a key that is not remembered; no limiter: it is not computed
 	silence *silence    // of the ledger, towards all buckets
+}
+
+// A perKind is what follows from a policy.Per, and is asked for each message.
+type perKind struct {
+	byMessage bool // messages tell the buckets apart
+	mayReturn bool // a key that nobody uses may come again: that of a connection never does, unless each message has one
+}
+
+func perKindOf(per policy.Per) perKind {
+	byMessage := per.ByMessage()
+	return perKind{byMessage: byMessage, mayReturn: byMessage || !per.Has(policy.ByConnection)}
 }
 
 // maxSpare bounds the spare buckets of a class. Each takes some 2.5 KiB.
@@ -58,7 +70,7 @@ type membership struct {
 
 // newKeys returns the keys of a class that gets the policy conf.
 func newKeys(now time.Time, class *Class, conf policy.Class) *keys {
-	k := &keys{per: conf.Per, class: class, conf: bucketPolicy(conf), active: map[policy.Key]*Class{}, idle: newIdleKeys(now), silence: new(silence)}
+	k := &keys{per: conf.Per, perKind: perKindOf(conf.Per), class: class, conf: bucketPolicy(conf), active: map[policy.Key]*Class{}, idle: newIdleKeys(now), silence: new(silence)}
 	k.pace = paceOf(k.conf)
 	k.idle.further.each = k.pace.further()
 	return k
@@ -116,7 +128,7 @@ func (c *Class) Named() *Class {
 	return c.bucketOf.class
 }
 
-func (k *keys) len() int { return len(k.active) + k.idle.Len() }
+func (k *keys) len() int { return len(k.active) + k.idle.remembered() }
 
 // bucket returns the bucket of a key, and opens it if there is none.
 func (k *keys) bucket(now time.Time, key policy.Key) *Class {
@@ -237,7 +249,7 @@ func (k *keys) retire(now time.Time, c *Class) {
 	forget(c.limiter)
 	switch {
 	case !k.isReusable(c):
-		if state := k.close(now, c); k.mayReturn() {
+		if state := k.close(now, c); k.mayReturn {
 			k.idle.put(now, c.key, state)
 		}
 	case k.idle.put(now, c.key, bucketState{bare(c.limiter), c.assured}):
@@ -249,7 +261,7 @@ func (k *keys) retire(now time.Time, c *Class) {
 
 // isReusable reports whether a bucket that nobody uses is to be kept for another key.
 func (k *keys) isReusable(c *Class) bool {
-	return k.per.ByMessage() && c.shadow == nil && len(k.spare) < maxSpare
+	return k.byMessage && c.shadow == nil && len(k.spare) < maxSpare
 }
 
 // close takes a bucket out of the class, and returns what remains of it. Something may still
@@ -264,13 +276,9 @@ func (k *keys) close(now time.Time, c *Class) bucketState {
 	return state
 }
 
-// mayReturn reports whether a key that nobody uses may come again: that of a connection
-// never does, unless each message has one.
-func (k *keys) mayReturn() bool { return !k.per.Has(policy.ByConnection) || k.per.ByMessage() }
-
 // ledger returns what keeps the budget of each bucket; nil: nothing does.
 func (k *keys) ledger() Ledger {
-	if !k.mayReturn() {
+	if !k.mayReturn {
 		return nil
 	}
 	return k.class.backing.ledger
@@ -279,7 +287,7 @@ func (k *keys) ledger() Ledger {
 // letLinger makes a bucket stay while copies wait in its shadow, or while it is throttled
 // and its key may come again. It reports whether the bucket stays.
 func (k *keys) letLinger(now time.Time, c *Class) bool {
-	c.lingers = c.shadow != nil && c.shadow.isBusy(now) || k.mayReturn() && c.isThrottled(now)
+	c.lingers = c.shadow != nil && c.shadow.isBusy(now) || k.mayReturn && c.isThrottled(now)
 	if c.lingers {
 		k.linger = append(k.linger, c)
 	}

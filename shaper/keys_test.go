@@ -187,6 +187,39 @@ func TestKeysFlood(t *testing.T) {
 	}
 }
 
+// A key that somebody uses counts once, and is not forgotten when what was remembered of it before
+// is over.
+func TestKeyInUseIsNotForgotten(t *testing.T) {
+	c := NewClass(start, perSource(2, classBy(policy.GCRA, "10 packets/s")))
+	wantKeys := func(after time.Duration, want int) {
+		t.Helper()
+		if got := c.Buckets().Keys(at(after)); got != want {
+			t.Errorf("after %v there are %d keys, want %d", after, got, want)
+		}
+	}
+	one := c.Join(start, client(1))
+	enter(t, one, 0, Leaves, packet(1))
+	one.Quit(start)
+	wantKeys(0, 1)
+	one = c.Join(at(50*ms), client(1))
+	wantKeys(50*ms, 1)
+	two := c.Join(at(500*ms), client(2))
+	wantKeys(500*ms, 2)
+	if third := c.Join(at(500*ms), client(3)); third != c.keys.shared {
+		t.Error("a third key has a bucket of its own")
+	}
+	enter(t, one, 500*ms, Leaves, packet(1))
+	one.Quit(at(500 * ms))
+	two.Quit(at(500 * ms))
+	wantKeys(599*ms, 1)
+	one = c.Join(at(599*ms), client(1))
+	waits := packet(1)
+	enter(t, one, 599*ms, Waits, waits)
+	one.Cancel(at(599*ms), waits)
+	one.Quit(at(599 * ms))
+	wantKeys(600*ms, 0)
+}
+
 // TestKeysMemory remembers a million keys if sizes are full.
 func TestKeysMemory(t *testing.T) {
 	keys := trial.Size(200_000, 1_000_000)

@@ -72,7 +72,7 @@ func (m Messages) HaveKeys() bool {
 	case c == nil:
 		return false
 	case c.keys != nil:
-		return c.keys.per.ByMessage()
+		return c.keys.byMessage
 	default:
 		return c.quiet != nil
 	}
