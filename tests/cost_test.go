@@ -15,6 +15,8 @@ import (
 )
 
 // docs/recipes.md shows a policy like modelPolicy.
+// It has ten times the rate of the contract there, so that a few seconds have many requests.
+// TestLanguageModel in package exchange has the rate of the contract, in virtual time.
 // The account is paced evenly. A sliding log would let the tokens of the first burst come free
 // together in each second, and in a burst, clients with small requests are slow to ask again.
 const modelPolicy = `
