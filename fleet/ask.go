@@ -31,7 +31,7 @@ func (l *Lease) poll(now time.Time) (c Call, ok bool) {
 		m.alarms.set(l, m.recovered)
 		return c, false
 	}
-	units, at := l.ask(now)
+	units, need, at := l.ask(now)
 	switch {
 	case units == 0:
 		return c, false
@@ -39,33 +39,38 @@ func (l *Lease) poll(now time.Time) (c Call, ok bool) {
 		m.alarms.set(l, at)
 		return c, false
 	}
-	return l.take(now, units, min(max(l.need, 1), units)), true
+	return l.take(now, units, need), true
 }
 
-// ask returns how many units to ask for, and when.
-func (l *Lease) ask(now time.Time) (units int64, at time.Time) {
+// ask returns how many units to ask for, how many of them the store has to grant at least, and when to ask.
+func (l *Lease) ask(now time.Time) (units, need int64, at time.Time) {
 	m := l.machine
 	class := &m.class
-	_, fits := l.slotOf(now, 0, max(l.need, 1))
+	need = max(l.next.first(), 1)
+	_, fits := l.slotOf(now, 0, need)
 	if fits = fits || l.wanted == 0; !fits && m.late.keeps && l.held[1].units > 0 {
 		l.shift() // what remains of the first block is too small for the next item
 	}
 	have, last := l.inHand(now)
 	switch {
 	case class.blocks():
-		return 0, at
+		return 0, 0, at
 	case l.isFull() || fits && l.held[1].units > 0:
 		l.watch(now, last)
-		return 0, at
+		return 0, 0, at
+	}
+	rest := l.next
+	if class.Algorithm == Slots && fits {
+		rest, have = l.place(now, rest, have)
 	}
 	lease := class.Lease()
-	expected := min(l.wanted+l.soon(now), max(lease, l.need))
+	expected := min(l.wanted+l.soon(now), max(lease, need))
 	switch {
 	case fits && have >= l.wanted && have >= expected:
 		if have > 0 {
 			l.watch(now, last)
 		}
-		return 0, at
+		return 0, 0, at
 	case !fits || have <= 0:
 		at = now
 	case class.Algorithm == Slots:
@@ -74,10 +79,10 @@ func (l *Lease) ask(now time.Time) (units int64, at time.Time) {
 		at = now
 	}
 	if units = min(max(l.wanted-have, l.soon(now)), lease); !fits {
-		units = max(units, l.need)
+		units = max(units, need)
 	}
-	if m.late.keeps && l.need > 1 && units > l.need { // the slots of an item do not lie in two blocks
-		units -= units % l.need
+	if units = max(units, 1); class.Algorithm == Slots {
+		units, need = l.wholeItems(rest, units)
 	}
 	at = latest(latest(at, l.retry), l.paused.Add(-m.link.leadTime()))
 	if class.Algorithm == Slots {
@@ -86,7 +91,16 @@ func (l *Lease) ask(now time.Time) (units int64, at time.Time) {
 	if m.mode == FromStore {
 		at = latest(at, l.machine.ready())
 	}
-	return max(units, 1), at
+	return units, min(need, units), at
+}
+
+// wholeItems returns about how many of so many units to ask for so that no item lies in two blocks: what remains of the
+// first block is mostly lost before the second one comes. rest are the next items for which no slots are in hand.
+func (l *Lease) wholeItems(rest items, units int64) (whole, need int64) {
+	if need = rest.first(); rest.largest() > 1 {
+		need = max(need, 2) // then the store counts each slot that begins within reach
+	}
+	return rest.whole(units, max(l.next.first(), 1)), max(need, 1)
 }
 
 // ahead returns how long after a call leaves the first slot begins that it can get, at least.

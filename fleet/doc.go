@@ -65,7 +65,7 @@
 //   - shaper.Limits returns what the members have to agree on, and package fleet/limits makes a Class of
 //     it. Rate is the rate less headroom. Late is the gap at that rate less the gap at the rate itself; for
 //     bytes it is leaky.Slack. Token and GCRA are Slots with a burst.
-//   - Its shared limiter calls Want with the units that wait and the cost of the next item, and with 0 and 0
+//   - Its shared limiter calls Want with the units that wait and the costs of the next items, and with 0 and 0
 //     when nothing waits.
 //   - The function given to Join leads to Shaper.Told, which takes the lock of the tree and looks again.
 //     Member's lock comes after that of a tree, and the function is called without it.
@@ -90,6 +90,7 @@
 //	                     it holds, when the provider wants nothing, the deadlines of others, what
 //	                     leaves while the store is away, and what a ledger keeps of that
 //	hand                 what a lease has been granted
+//	items                what the next items need
 //	link                 whether the store answers, and what it knows of the member
 //	alarm                when to look at a lease again
 //	block                slots that follow one another

@@ -49,6 +49,25 @@ func (h *hand) inHand(now time.Time) (units int64, last time.Time) {
 	return units - h.debt, last
 }
 
+// place returns which of the next items have no slots in hand, and how many units the items before them use: all that are
+// in hand if there is no such item.
+func (h *hand) place(now time.Time, next items, have int64) (rest items, used int64) {
+	b, room := 0, int64(0) // of the blocks before b
+	for i, n := range next {
+		for ; room < n; b++ {
+			if b == len(h.held) {
+				return next[i:], used
+			}
+			if h.machine.late.keeps && !h.held[b].joins {
+				room = 0 // the slots of an item follow one another
+			}
+			room += h.held[b].units - h.first(&h.held[b], now, 1)
+		}
+		room, used = room-n, used+n
+	}
+	return nil, have
+}
+
 // first returns the first unit of a block at which an item of n units may leave at now or later.
 func (h *hand) first(b *block, now time.Time, n int64) int64 {
 	more := int64(0)

@@ -27,7 +27,7 @@ type Lease struct {
 
 	// What is asked for.
 	wanted  int64     // units of what waits
-	need    int64     // units of the next item
+	next    items     // the next of it
 	opens   time.Time // what waits cannot leave before, whatever is in hand; zero: nothing else is slower
 	number  int64     // of the last Take
 	own     int64     // of the last Take from the member's own store
@@ -103,6 +103,7 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 	l.counts.Used += n
 	l.tookAt = now
 	l.want(max(l.wanted-n, 0))
+	l.next.leave(n)
 	m.busyUntil = now.Add(time.Second)
 	gap := m.class.Rate.Time(n) - m.class.Late
 	for b := range l.held {
@@ -119,7 +120,7 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 	if l.asked || m.mode == Stopped {
 		return
 	}
-	if units, at := l.ask(now); units > 0 {
+	if units, _, at := l.ask(now); units > 0 {
 		m.alarms.set(l, latest(at, now))
 	}
 }
@@ -140,14 +141,13 @@ func (l *Lease) Memory(now time.Time) (m limit.Memory, whole bool) {
 // Remember implements limit.Limiter.
 func (l *Lease) Remember(limit.Memory) {}
 
-// Want says how many units wait, all in all, and how many the next item needs; 0 and 0 if
-// nothing waits.
-func (l *Lease) Want(now time.Time, units, need int64) {
-	if need = l.machine.class.costOf(need); units == l.wanted && need == l.need {
+// Want says how many units wait, all in all, and how many each of the next items needs, as far as that is known: at
+// least for the first; 0 and 0 if nothing waits. Take subtracts what leaves.
+func (l *Lease) Want(now time.Time, units int64, next ...int64) {
+	if same := l.next.set(next, &l.machine.class); same && units == l.wanted {
 		return
 	}
 	l.want(units)
-	l.need = need
 	if units > 0 {
 		l.machine.busyUntil = now.Add(time.Second)
 	}

@@ -82,7 +82,7 @@ func (m *Machine) Lease(key string) *Lease {
 // Forget drops a lease that nobody uses any more, when nothing is in hand any more and the store
 // knows all of it.
 func (m *Machine) Forget(l *Lease) {
-	l.unused, l.need = true, 0
+	l.unused, l.next = true, nil
 	l.want(0)
 	m.wake(l, time.Time{})
 }

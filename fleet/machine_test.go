@@ -49,8 +49,8 @@ func scenarios(t testing.TB) []scenario {
 		{Class{Name: "leaky", Rate: mustRate(t, "20 messages/s"), Late: ms}, 8, 0.98, gaps, 1, 0.03},
 		{Class{Name: "fast", Rate: mustRate(t, "1000 packets/s"), Late: 50 * time.Microsecond}, 8, 0.98, gaps, 1, 0.03},
 		{Class{Name: "slow", Rate: mustRate(t, "60 messages/min"), Late: 20 * ms}, 3, 0.98, gaps, 1, 0.03},
-		{Class{Name: "segments", Rate: mustRate(t, "400 messages/s"), Late: 200 * time.Microsecond}, 4, 0.83, gaps, 5, 0.03}, // often the next item does not fit into the rest of a block
-		{Class{Name: "bytes", Rate: mustRate(t, "300kB/s"), Late: 4 * ms}, 4, 0.92, loose, 1500, 0.03},
+		{Class{Name: "segments", Rate: mustRate(t, "400 messages/s"), Late: 200 * time.Microsecond}, 4, 0.98, gaps, 5, 0.03},
+		{Class{Name: "bytes", Rate: mustRate(t, "300kB/s"), Late: 4 * ms}, 4, 0.98, loose, 1500, 0.03},
 		{Class{Name: "gcra", Rate: mustRate(t, "200 messages/s"), Burst: 40, Late: ms}, 4, 0.98, sum, 1, 0.03},
 		{Class{Name: "fixed", Algorithm: FixedWindow, Rate: mustRate(t, "400 messages/s"), Window: time.Second}, 4, 0.98, windows, 1, 0.03},
 		{Class{Name: "calendar", Algorithm: FixedWindow, Rate: mustRate(t, "400 messages/s"), Window: time.Second, Bounds: uneven}, 4, 0.98, windows, 1, 0.03},

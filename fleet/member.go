@@ -304,11 +304,11 @@ type Budget struct {
 	lease  *Lease
 }
 
-// Want says how many units wait, all in all, and how many the next item needs; 0 and 0 if nothing waits.
-func (b *Budget) Want(now time.Time, units, need int64) {
+// Want says how many units wait, all in all, and how many each of the next items needs, as Lease.Want does.
+func (b *Budget) Want(now time.Time, units int64, next ...int64) {
 	b.member.mu.Lock()
 	defer b.member.mu.Unlock()
-	b.lease.Want(now, units, need)
+	b.lease.Want(now, units, next...)
 	b.member.wake(now)
 }
 

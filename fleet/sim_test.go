@@ -72,7 +72,7 @@ type simMember struct {
 	ppm     int64 // how fast its clock runs
 	zero    time.Time
 	queue   int64           // of items
-	cost    int64           // of the first
+	costs   []int64         // of the next of them
 	since   time.Duration   // when the item that waits came
 	waits   []time.Duration // of the items that came by arrive
 	greedy  bool
@@ -105,7 +105,7 @@ func (s *sim) join(name string) *simMember {
 
 // member returns a member that has a ledger.
 func (s *sim) member(name string, first int64, disk map[string]Debt) *simMember {
-	m := &simMember{sim: s, name: name, cost: 1, ppm: s.r.Int64N(200) - 100, zero: time.Unix(s.r.Int64N(1e9), 0), disk: disk}
+	m := &simMember{sim: s, name: name, ppm: s.r.Int64N(200) - 100, zero: time.Unix(s.r.Int64N(1e9), 0), disk: disk}
 	var err error
 	if m.machine, err = NewMachine(s.class, name, Fallback{}, first, nil); err != nil {
 		s.t.Fatal(err)
@@ -279,7 +279,8 @@ func (m *simMember) pump() {
 func (m *simMember) depart(now time.Time) {
 	s := m.sim
 	for m.queue > 0 {
-		at := m.lease.Next(now, 0, m.cost)
+		cost := m.next()[0]
+		at := m.lease.Next(now, 0, cost)
 		if at == limit.Never {
 			m.want(now)
 			return
@@ -295,12 +296,12 @@ func (m *simMember) depart(now time.Time) {
 			m.wakeIn(max(m.leaveAt-s.now, m.until(at)))
 			return
 		}
-		m.lease.Take(now, now, m.cost)
+		m.lease.Take(now, now, cost)
 		if kept := m.disk[m.lease.key].Units; m.lease.spent > kept {
 			s.t.Errorf("%s has used %d of its share, and its ledger has %d", m.name, m.lease.spent, kept)
 		}
-		s.ledger.record(m, m.cost)
-		m.cost = 1 + s.r.Int64N(s.sizes)
+		s.ledger.record(m, cost)
+		m.costs = append(m.costs[1:], 1+s.r.Int64N(s.sizes))
 		m.queue--
 		if m.greedy {
 			m.queue++
@@ -312,8 +313,23 @@ func (m *simMember) depart(now time.Time) {
 }
 
 func (m *simMember) want(now time.Time) {
-	m.lease.Want(now, m.cost+(m.queue-1)*(1+m.sim.sizes)/2, m.cost)
+	next := m.next()
+	units := (m.queue - int64(len(next))) * (1 + m.sim.sizes) / 2
+	for _, n := range next {
+		units += n
+	}
+	m.lease.Want(now, units, next...)
 }
+
+// next returns the costs of the next items in the queue, as many as a member knows.
+func (m *simMember) next() []int64 {
+	for n := int64(len(m.costs)); n < simKnown; n++ {
+		m.costs = append(m.costs, 1+n%m.sim.sizes)
+	}
+	return m.costs[:min(m.queue, simKnown)]
+}
+
+const simKnown = 32
 
 // wakeIn pumps the member then, unless it pumps sooner anyway.
 func (m *simMember) wakeIn(d time.Duration) {

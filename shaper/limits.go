@@ -113,9 +113,10 @@ func (r *restraint) late() time.Duration {
 type Budget interface {
 	limit.Limiter
 	limit.Estimator
-	// Want says how many units wait, all in all, and how many the next item needs; 0 and 0 if
-	// nothing waits.
-	Want(now time.Time, units, need int64)
+	// Want says how many units wait, all in all, and how many each of the next items needs, as far as that is
+	// known: at least for the first; 0 and 0 if nothing waits. It does not keep the slice. Take subtracts what leaves from
+	// the units, and from the next items if it is the first of several.
+	Want(now time.Time, units int64, next ...int64)
 	// Hold says that other limits are slower: nothing of what waits leaves before until, and not more than
 	// what Want says. Slots that would be lost are for others. The zero time says that there are none.
 	Hold(now, until time.Time)

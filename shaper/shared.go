@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"slices"
 	"time"
 
 	"shaper/limit"
@@ -20,10 +21,12 @@ type shared struct {
 	budgets []Budget      // of each of these
 	outside limit.Limiter // all budgets together
 
-	latest       time.Time // the latest time at which somebody asked
-	wanted, need int64     // what the budgets were told last; see Budget.Want
-	slot         time.Time // when somebody asked last, the next item could leave then; limit.Never: nothing is in hand
-	held         time.Time // and until when nothing leaves; see Budget.Hold
+	latest time.Time // the latest time at which somebody asked
+	wanted int64     // what the budgets were told last; see Budget.Want
+	next   []int64   // and of the next items
+	costs  []int64   // what ask is about to tell them of these
+	slot   time.Time // when somebody asked last, the next item could leave then; limit.Never: nothing is in hand
+	held   time.Time // and until when nothing leaves; see Budget.Hold
 }
 
 // borrow returns a shared limiter around one that counts what this process lets out.
@@ -51,7 +54,7 @@ func (s *shared) bare() limit.Limiter { return s.Limiter }
 // waits.
 func (s *shared) Next(now time.Time, ahead, n int64) time.Time {
 	if closed := s.class.pace.closed; closed.Contains(now) {
-		s.want(now, 0, 0)
+		s.want(now, 0, nothing)
 		return closed.Until
 	}
 	if n > 0 {
@@ -81,18 +84,42 @@ func (s *shared) idle(now time.Time) {
 func (s *shared) ask(now time.Time, n int64) {
 	c := s.class
 	units, items := s.awake(now)
-	next := c.asChild.upcoming()
-	switch {
-	case now.Before(s.latest):
+	if now.Before(s.latest) {
 		return
-	case items == 0 || next.asChild.head == nil:
-		units, n = 0, 0
-	case next.asChild.head.Cost.in(c.kind) > 0:
-		n = next.asChild.head.Cost.in(c.kind)
-		units = s.yield(now, max(units, n), n, &next.asChild.head.Cost)
 	}
 	s.latest = now
-	s.want(now, max(units, n), n)
+	head := c.asChild.upcoming().asChild.head
+	if items == 0 || head == nil {
+		s.want(now, 0, nothing)
+		return
+	}
+	s.costs = append(s.costs[:0], n)
+	if cost := head.Cost.in(c.kind); cost > 0 {
+		n = cost
+		units = s.yield(now, max(units, n), n, &head.Cost)
+		s.costs = s.following(head, append(s.costs[:0], n))
+	}
+	s.want(now, max(units, n), s.costs)
+}
+
+// mostTold is of how many items at most a class tells its budgets what each of them costs.
+const mostTold = 32
+
+// following adds to the cost of the next item those of the items that follow it in its queue, as many as a fleet grants
+// slots for at once: so it grants whole items. If something waits in other queues, it is not known what follows.
+func (s *shared) following(head *Item, costs []int64) []int64 {
+	c, slots := s.class, s.perishing()
+	if slots == nil || int64(head.class.queue.Len()) < c.waiting {
+		return costs
+	}
+	most := slots.Rate.Units(2 * longestLease)
+	for e := head.place.Next(); e != nil && len(costs) < mostTold && most > 0; e = e.Next() {
+		if n := e.Value.Cost.in(c.kind); n > 0 {
+			costs = append(costs, n)
+			most -= n
+		}
+	}
+	return costs
 }
 
 // awake returns what waits in the class and beneath it, without what waits for quiet hours of the
@@ -113,31 +140,34 @@ func (s *shared) awake(now time.Time) (units, items int64) {
 func (s *shared) relax(now time.Time) {
 	c := s.class
 	if _, items := s.awake(now); items == 0 || c.maxInFlight > 0 && c.inFlight >= c.maxInFlight {
-		s.want(now, 0, 0)
+		s.want(now, 0, nothing)
 	}
 }
 
-// want tells the budgets how many units wait, and how many the next item needs. A slot that is not
-// used in time is lost. So if there are several limits, those without a window are asked only when
+// nothing is what the next item needs if there is none.
+var nothing = []int64{0}
+
+// want tells the budgets how many units wait, and how many each of the next items needs. A slot that is
+// not used in time is lost. So if there are several limits, those without a window are asked only when
 // the windows have room.
-func (s *shared) want(now time.Time, units, need int64) {
-	if units == s.wanted && need == s.need && len(s.budgets) == 1 {
+func (s *shared) want(now time.Time, units int64, next []int64) {
+	if units == s.wanted && slices.Equal(next, s.next) && len(s.budgets) == 1 {
 		return
 	}
-	s.wanted, s.need = units, need
+	s.wanted, s.next = units, append(s.next[:0], next...)
 	room := true
 	for i, b := range s.budgets {
 		if s.limits[i].Window > 0 {
-			b.Want(now, units, need)
-			room = room && b.Next(now, 0, max(need, 1)) != limit.Never
+			b.Want(now, units, next...)
+			room = room && b.Next(now, 0, max(next[0], 1)) != limit.Never
 		}
 	}
 	if !room {
-		units, need = 0, 0
+		units, next = 0, nothing
 	}
 	for i, b := range s.budgets {
 		if s.limits[i].Window == 0 {
-			b.Want(now, units, need)
+			b.Want(now, units, next...)
 		}
 	}
 }
@@ -158,6 +188,9 @@ func (s *shared) Take(since, now time.Time, n int64) {
 	s.Limiter.Take(since, now, n)
 	s.outside.Take(since, now, n)
 	s.wanted = max(s.wanted-n, 0)
+	if len(s.next) > 1 && s.next[0] == n { // the budgets do the same
+		s.next = slices.Delete(s.next, 0, 1)
+	}
 }
 
 // Amend implements limit.Amender. The fleet takes no units back.

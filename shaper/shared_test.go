@@ -37,6 +37,7 @@ func (s *fakeShare) Secret() *[32]byte                { return &s.secret }
 // fakeBudget lets as many units leave as it has.
 type fakeBudget struct {
 	have, wanted, need int64
+	next               []int64
 	rate               unit.Rate
 	forgotten          bool
 }
@@ -50,15 +51,22 @@ func (b *fakeBudget) Next(now time.Time, ahead, n int64) time.Time {
 func (b *fakeBudget) Estimate(now time.Time, ahead, n int64) time.Time {
 	return now.Add(time.Duration(ahead) * time.Second)
 }
-func (b *fakeBudget) Take(_, _ time.Time, n int64)                 { b.have -= n }
+func (b *fakeBudget) Take(_, _ time.Time, n int64) {
+	b.have -= n
+	if len(b.next) > 1 && b.next[0] == n {
+		b.next = slices.Delete(b.next, 0, 1)
+	}
+}
 func (b *fakeBudget) SetRate(_ time.Time, rate unit.Rate, _ int64) { b.rate = rate }
 func (b *fakeBudget) Memory(now time.Time) (m limit.Memory, whole bool) {
 	return limit.Memory{Until: now}, true
 }
-func (b *fakeBudget) Remember(limit.Memory)               {}
-func (b *fakeBudget) Want(_ time.Time, units, need int64) { b.wanted, b.need = units, need }
-func (b *fakeBudget) Hold(time.Time, time.Time)           {}
-func (b *fakeBudget) Forget()                             { b.forgotten = true }
+func (b *fakeBudget) Remember(limit.Memory) {}
+func (b *fakeBudget) Want(_ time.Time, units int64, next ...int64) {
+	b.wanted, b.need, b.next = units, next[0], append(b.next[:0], next...)
+}
+func (b *fakeBudget) Hold(time.Time, time.Time) {}
+func (b *fakeBudget) Forget()                   { b.forgotten = true }
 
 // shareOf runs a Shaper with one class that has a share.
 func shareOf(t *testing.T, conf policy.Class, do func(s *Shaper, share *fakeShare, c *Class)) {
@@ -112,6 +120,37 @@ func TestShareGrantsWhatLeaves(t *testing.T) {
 		if b.wanted != 0 {
 			t.Errorf("nothing waits, and the fleet is told of %d", b.wanted)
 		}
+	})
+}
+
+// The fleet hears what each of the next items costs, as many as it grants slots for at once.
+func TestShareTellsCosts(t *testing.T) {
+	shareOf(t, shared20(), func(s *Shaper, share *fakeShare, c *Class) {
+		b := share.budgets["0"]
+		told := func(want ...int64) {
+			t.Helper()
+			synctest.Wait()
+			if !slices.Equal(b.next, want) {
+				t.Errorf("the fleet hears of items of %v, want %v", b.next, want)
+			}
+		}
+		for _, n := range []int64{3, 1, 2, 7, 1} {
+			c.Enter(time.Now(), &Item{Owner: &noting{}, Cost: Cost{Messages: n, Bytes: 10}, Held: 10})
+		}
+		s.Told("acme", "")
+		told(3, 1, 2, 7) // 20/s grant no more than 7 at once
+		b.have = 3
+		s.Told("acme", "")
+		time.Sleep(time.Second)
+		told(1, 2, 7)
+		c.Enter(time.Now(), &Item{Owner: &noting{}, Cost: Cost{Messages: 2, Bytes: 10}, Held: 10, First: true})
+		told(2, 1, 2, 7)
+		defer c.lock().mu.Unlock()
+		limiter := c.limiter.(*shared)
+		wantNoAllocs(t, "telling costs", func() {
+			limiter.wanted = -1
+			limiter.ask(time.Now(), 1)
+		})
 	})
 }
 

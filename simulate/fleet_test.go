@@ -16,7 +16,11 @@ import (
 // sharedPolicy is a policy with a shared class acme.
 func sharedPolicy(t *testing.T, class string) *policy.Policy {
 	t.Helper()
-	return parse(t, fmt.Sprintf(`
+	return parse(t, policyOf(class))
+}
+
+func policyOf(class string) string {
+	return fmt.Sprintf(`
 [fleet.prod]
 address = "192.0.2.1:6379"
 [class.acme]
@@ -26,7 +30,7 @@ listen = "127.0.0.1:2775"
 protocol = "smpp"
 upstream = "192.0.2.2:2775"
 class = "acme"
-`, class))
+`, class)
 }
 
 // leakyShared is a class of 20 messages a second: departures are 51.02 ms apart.

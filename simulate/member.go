@@ -68,8 +68,8 @@ type budget struct {
 }
 
 // Want implements shaper.Budget.
-func (b *budget) Want(now time.Time, units, need int64) {
-	b.Lease.Want(now, units, need)
+func (b *budget) Want(now time.Time, units int64, next ...int64) {
+	b.Lease.Want(now, units, next...)
 	b.node.look()
 }
 
