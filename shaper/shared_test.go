@@ -357,3 +357,29 @@ func TestShareSettles(t *testing.T) {
 		}
 	})
 }
+
+// BenchmarkShareOfALongQueue measures what an item of a shared class costs while a hundred wait, without the fleet: each
+// enters again when it has left.
+func BenchmarkShareOfALongQueue(b *testing.B) {
+	for name, sizes := range map[string]int{"1": 1, "1-5": 5} {
+		b.Run(name, func(b *testing.B) {
+			conf, now := shared20(), start
+			conf.Rate, _ = unit.ParseRate("100000 messages/s")
+			c, share := NewClass(now, conf), &fakeShare{budgets: map[string]*fakeBudget{}}
+			c.Share(now, share)
+			for i := range 100 {
+				if v := c.Enter(now, &Item{Owner: &noting{}, Cost: Cost{Messages: int64(1 + i%sizes), Bytes: 10}, Held: 10}); v != Waits {
+					b.Fatalf("an item gets the verdict %v", v)
+				}
+			}
+			share.budgets["0"].have = 1 << 60
+			b.ReportAllocs()
+			for b.Loop() {
+				now = now.Add(time.Microsecond)
+				if it := c.Release(now); it == nil || c.Enter(now, it) != Waits {
+					b.Fatal("an item does not leave, or does not wait again")
+				}
+			}
+		})
+	}
+}
