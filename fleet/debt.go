@@ -38,6 +38,20 @@ func (a *absence) keep(now time.Time, debts []Debt) {
 	}
 }
 
+// Owe says that the process has used units of a window without the fleet, before it became a member, and until when they
+// count. The store hears of that first. Slots have no windows: nothing is owed.
+func (l *Lease) Owe(now time.Time, units int64, until time.Time) {
+	m := l.machine
+	if m.class.Algorithm == Slots || units <= 0 || !now.Before(until) {
+		return
+	}
+	if l.spent == 0 && m.mode == FromStore {
+		m.owing++
+	}
+	l.spent, l.spentTill = l.spent+units, latest(l.spentTill, until)
+	m.wake(l, now)
+}
+
 // debtors returns the leases of which the store has yet to hear what has left at the share.
 func (a *absence) debtors(now time.Time) (all []*Lease) {
 	for _, l := range a.machine.leases {

@@ -68,3 +68,13 @@ func (l *ledger) weighed() error {
 func (l *ledger) within() error {
 	return fleettest.Within(l.all, l.sim.class.Limit(), l.sim.class.Window)
 }
+
+// of returns how many units of a member have left since a departure.
+func (l *ledger) of(member string, first int) (units int64) {
+	for _, d := range l.all[first:] {
+		if d.Member == member {
+			units += d.Units
+		}
+	}
+	return units
+}

@@ -357,6 +357,14 @@ func (b *Budget) Memory(now time.Time) (m limit.Memory, whole bool) { return b.l
 // Remember implements limit.Limiter.
 func (b *Budget) Remember(limit.Memory) {}
 
+// Owe says that the process has used units of a window without the fleet, as Lease.Owe does.
+func (b *Budget) Owe(now time.Time, units int64, until time.Time) {
+	b.member.mu.Lock()
+	defer b.member.mu.Unlock()
+	b.lease.Owe(now, units, until)
+	b.member.wake(now)
+}
+
 // Forget drops a budget that nobody uses any more.
 func (b *Budget) Forget() {
 	b.member.mu.Lock()

@@ -280,3 +280,34 @@ func TestShareIsHeldBackTwice(t *testing.T) {
 		t.Errorf("the script answers %+v\nthe model          %+v", replies["script"], replies["model"])
 	}
 }
+
+// TestOwe has a process join a fleet that has used a part of the window by itself. The store hears of that before anything
+// leaves, and the fleet uses what remains of the window. When the window has ended, it hears of nothing.
+func TestOwe(t *testing.T) {
+	for _, name := range []string{"fixed", "sliding", "log"} {
+		for _, others := range []int{0, 2} {
+			c := classNamed(t, name)
+			s := newSim(t, c, others, 1)
+			for _, m := range s.members {
+				m.greedy = true
+			}
+			s.run(2*c.Window - time.Duration(s.stamp())*time.Microsecond%c.Window + 10*time.Millisecond)
+			used, until := c.Limit()*3/4, c.Window
+			if c.Algorithm == SlidingWindow {
+				until *= 2 // the next window counts them too, less and less
+			}
+			m := s.join("new")
+			m.lease.Owe(m.local(), used, m.local().Add(until))
+			m.greedy = true
+			first := len(s.ledger.all)
+			s.run(c.Window - 20*time.Millisecond)
+			if n := s.ledger.of("new", first); n > c.Limit()-used {
+				t.Errorf("%s, with %d others: %d of %d leave of a member that has used %d before", name, others, n, c.Limit(), used)
+			}
+			s.run(2 * c.Window)
+			if m.machine.owing != 0 || s.ledger.of("new", first) == 0 {
+				t.Errorf("%s, with %d others: %d leases owe something, and %d have left", name, others, m.machine.owing, s.ledger.of("new", first))
+			}
+		}
+	}
+}

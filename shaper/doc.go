@@ -18,7 +18,6 @@
 //	source        one direction of a session in a trial
 //	copy          stands in a trial for what really comes
 //	trial         computes what would happen, event by event
-//	quota         what remains of long windows
 //	why           why a class waits, and until when
 //	rehearsal     a copy of a tree, to see what will leave
 //	pacers        spread trees over pacers
@@ -46,6 +45,7 @@
 //	lease         a limiter that lets out what a ledger has granted
 //	shared        a limiter that lets out what a fleet has granted
 //	yield         what a shared class leaves to others of the fleet
+//	quota         what remains of long windows
 //	record        a limiter as a ledger keeps it
 //	limits        what the members of a fleet agree on, and what they have of it
 //	count         counters, for a class and those above it

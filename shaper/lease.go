@@ -101,7 +101,11 @@ func (b *backing) limiter(now time.Time, p *pace, l limit.Limiter) limit.Limiter
 	case none:
 		return l
 	case b.share != nil:
-		return b.borrow(now, p, l)
+		s := b.borrow(now, p, l)
+		if _, was := b.class.limiter.(*shared); !was && b.class.bucketOf == nil {
+			s.owe(now, p)
+		}
+		return s
 	case b.ledger == nil, p.horizon() <= keptFrom:
 		return l
 	}

@@ -120,6 +120,9 @@ type Budget interface {
 	// Hold says that other limits are slower: nothing of what waits leaves before until, and not more than
 	// what Want says. Slots that would be lost are for others. The zero time says that there are none.
 	Hold(now, until time.Time)
+	// Owe says that the process has used so many units of a window without the fleet, and until when they count. Nothing
+	// more leaves before the store knows.
+	Owe(now time.Time, units int64, until time.Time)
 	// Forget drops what the process has of the budget, until somebody asks for it again.
 	Forget()
 }

@@ -30,7 +30,7 @@ type shared struct {
 }
 
 // borrow returns a shared limiter around one that counts what this process lets out.
-func (b *backing) borrow(now time.Time, p *pace, l limit.Limiter) limit.Limiter {
+func (b *backing) borrow(now time.Time, p *pace, l limit.Limiter) *shared {
 	c, key := b.class, b.key()
 	s := &shared{Limiter: l, share: b.share, class: c, wanted: -1}
 	var parts []limit.Limiter
@@ -45,6 +45,24 @@ func (b *backing) borrow(now time.Time, p *pace, l limit.Limiter) limit.Limiter 
 		s.outside = limit.NewAll(limit.Span{}, parts...)
 	}
 	return s
+}
+
+// owe tells the budgets of windows what the class has used of them while only this process used it. The fleet knows nothing
+// of that. It knows what a class has used that was shared before; and to a bucket, which the fleet knows by another key
+// than this process did, nothing was added.
+func (s *shared) owe(now time.Time, p *pace) {
+	parts, next := limit.Parts(s.Limiter), 0
+	for i, l := range p.limits() {
+		if l.Joined {
+			continue
+		}
+		if budget := s.budgets[next]; l.Window > 0 {
+			r := restraint{rate: l.Rate, window: l.Window}
+			q := r.quota(now, parts[i], "")
+			budget.Owe(now, q.Size-q.Remaining, q.Resets)
+		}
+		next++
+	}
 }
 
 // bare implements borrower.

@@ -38,6 +38,8 @@ func (s *fakeShare) Secret() *[32]byte                { return &s.secret }
 type fakeBudget struct {
 	have, wanted, need int64
 	next               []int64
+	owed               int64
+	owedTill           time.Time
 	rate               unit.Rate
 	forgotten          bool
 }
@@ -66,7 +68,10 @@ func (b *fakeBudget) Want(_ time.Time, units int64, next ...int64) {
 	b.wanted, b.need, b.next = units, next[0], append(b.next[:0], next...)
 }
 func (b *fakeBudget) Hold(time.Time, time.Time) {}
-func (b *fakeBudget) Forget()                   { b.forgotten = true }
+func (b *fakeBudget) Owe(_ time.Time, units int64, until time.Time) {
+	b.owed, b.owedTill = b.owed+units, until
+}
+func (b *fakeBudget) Forget() { b.forgotten = true }
 
 // shareOf runs a Shaper with one class that has a share.
 func shareOf(t *testing.T, conf policy.Class, do func(s *Shaper, share *fakeShare, c *Class)) {
@@ -381,5 +386,27 @@ func BenchmarkShareOfALongQueue(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// When a class becomes shared, the fleet hears what the class has used of its windows, and until when that counts: once.
+func TestShareOwesWhatWasUsed(t *testing.T) {
+	for algorithm, until := range map[policy.Algorithm]time.Duration{policy.FixedWindow: 10 * time.Second, policy.SlidingLog: 14 * time.Second} {
+		conf := classBy(algorithm, "20 messages/10s")
+		c := NewClass(start, conf)
+		for i := range 4 {
+			if !c.Pass(at(time.Duration(i+1)*time.Second), Cost{Messages: 1}) {
+				t.Fatalf("%v: message %d does not leave", algorithm, i)
+			}
+		}
+		first, second := &fakeShare{budgets: map[string]*fakeBudget{}}, &fakeShare{budgets: map[string]*fakeBudget{}}
+		c.Share(at(5*time.Second), first)
+		if b := first.budgets["0"]; b.owed != 4 || !b.owedTill.Equal(at(until)) {
+			t.Errorf("%v: the fleet hears of %d units until %v, want 4 until %v", algorithm, b.owed, b.owedTill.Sub(start), until)
+		}
+		c.Share(at(6*time.Second), second)
+		if b := second.budgets["0"]; b.owed != 0 {
+			t.Errorf("%v: the fleet hears of %d units again", algorithm, b.owed)
+		}
 	}
 }
