@@ -1,6 +1,9 @@
 package fleet
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // A Debt is what a member may have used of its share of a window, and what the store does not know of. Whoever comes
 // after a member under its name has to tell the store; else the share is used twice.
@@ -39,7 +42,8 @@ func (a *absence) keep(now time.Time, debts []Debt) {
 }
 
 // Owe says that the process has used units of a window without the fleet, before it became a member, and until when they
-// count. The store hears of that first. Slots have no windows: nothing is owed.
+// count. The store hears of that first. Slots have no windows: nothing is owed. Of units that have left in the sliding
+// window before the present one, they are what still counts.
 func (l *Lease) Owe(now time.Time, units int64, until time.Time) {
 	m := l.machine
 	if m.class.Algorithm == Slots || units <= 0 || !now.Before(until) {
@@ -48,7 +52,14 @@ func (l *Lease) Owe(now time.Time, units int64, until time.Time) {
 	if l.spent == 0 && m.mode == FromStore {
 		m.owing++
 	}
-	l.spent, l.spentTill = l.spent+units, latest(l.spentTill, until)
+	if l.owes(now) {
+		units += l.owed(now)
+	}
+	l.spent, l.spentTill = units, latest(l.spentTill, until)
+	if left := l.spentTill.Sub(now); m.class.Algorithm == SlidingWindow && left < m.class.Window {
+		all := float64(units) * m.class.Window.Seconds() / left.Seconds() // that have left; owed returns what counts of them
+		l.spent = int64(math.Ceil(min(all, float64(1<<43))))
+	}
 	m.wake(l, now)
 }
 

@@ -311,3 +311,23 @@ func TestOwe(t *testing.T) {
 		}
 	}
 }
+
+// What a process has used in the sliding window before the present one counts less and less. Owe gets what still counts
+// of it, and the store hears of that, less what has faded since.
+func TestOweOfTheWindowBefore(t *testing.T) {
+	c, now := classNamed(t, "sliding"), time.Unix(1e9, 0)
+	for _, left := range []time.Duration{c.Window, c.Window * 3 / 4, c.Window / 2, c.Window / 100, time.Millisecond} {
+		m, err := NewMachine(c, "m", Fallback{}, 1, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, used := m.Lease(""), c.Limit()/100
+		l.Owe(now, used, now.Add(left))
+		if n := l.owed(now); n < used || n > used+1 {
+			t.Errorf("%v before the window ends, the store hears of %d units, want %d", left, n, used)
+		}
+		if n := l.owed(now.Add(left / 2)); n < used/2 || n > used/2+1 {
+			t.Errorf("%v before the window ends, half of that time later, the store hears of %d units, want %d", left, n, used/2)
+		}
+	}
+}
