@@ -91,18 +91,22 @@ type backing struct {
 	class  *Class // set when the class is made
 	share  Share  // of a budget that several processes share; nil: only this process uses it
 	ledger Ledger // keeps the budget of the class; nil: only this process knows it
+	known  bool   // to the fleet, what the class has used: it has been shared, or the class that it succeeds was
 }
 
 // limiter returns a limiter that goes on from l at now. If processes share the budget of the
 // class, it is a shared one; else, if the class keeps its budget in a ledger, a leased one.
 func (b *backing) limiter(now time.Time, p *pace, l limit.Limiter) limit.Limiter {
 	l = bare(l)
-	switch _, none := l.(limitless); {
+	_, none := l.(limitless)
+	known := b.known
+	b.known = b.share != nil && !none
+	switch {
 	case none:
 		return l
 	case b.share != nil:
 		s := b.borrow(now, p, l)
-		if _, was := b.class.limiter.(*shared); !was && b.class.bucketOf == nil {
+		if !known && b.class.bucketOf == nil {
 			s.owe(now, p)
 		}
 		return s

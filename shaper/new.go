@@ -94,10 +94,12 @@ func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 	}
 	forget := old.former != nil && old.former.Backlog() == (Backlog{}) // before the lock: Backlog takes another
 	defer old.lock().mu.Unlock()
+	known := old.backing.share != nil && old.shadow == nil
 	if old.kind == next.kind && old.keys == nil && next.keys == nil {
 		goOn(now, next, old, conf, &p)
 	}
-	next.waker, next.former, next.backing.ledger = old.waker, old, old.backing.ledger
+	next.waker, next.former = old.waker, old
+	next.backing.ledger, next.backing.known = old.backing.ledger, known
 	if forget {
 		old.former = nil
 	}

@@ -410,3 +410,36 @@ func TestShareOwesWhatWasUsed(t *testing.T) {
 		}
 	}
 }
+
+// If another class takes the place of a shared one, the fleet knows what that has used, and hears of nothing.
+func TestSuccessorOwesNothing(t *testing.T) {
+	for name, before := range map[string]func(*policy.Class){
+		"groups": func(conf *policy.Class) {
+			conf.Quieted = policy.QuietGroups{{Recipients: []policy.Pattern{"49"}}}
+		},
+		"unit": func(conf *policy.Class) { conf.Rate = rateOf("30 packets/day") },
+		"keys": func(conf *policy.Class) { *conf = perSource(10, *conf) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := NewOnRuntimeTimer()
+			defer s.Close()
+			apply := func(conf policy.Class) (own *fakeBudget) {
+				share := &fakeShare{budgets: map[string]*fakeBudget{}}
+				s.Shares(map[string]Share{"a": share})
+				s.Apply([]policy.Class{conf})
+				return share.budgets["0"]
+			}
+			conf := named("a", classBy(policy.FixedWindow, "20 messages/day"))
+			first := conf
+			before(&first)
+			own, c := apply(first), s.Class("a")
+			if own != nil { // else each key has one
+				own.have = 5
+				c.Pass(time.Now(), Cost{Packets: 5, Messages: 5})
+			}
+			if n := apply(conf).owed; n != 0 || s.Class("a") == c {
+				t.Errorf("after a class with other %s, the fleet hears of %d units again", name, n)
+			}
+		})
+	}
+}
