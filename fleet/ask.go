@@ -7,8 +7,11 @@ import "time"
 // poll returns the call that is due at now; false if there is none. It sets the next alarm.
 func (l *Lease) poll(now time.Time) (c Call, ok bool) {
 	m := l.machine
-	if l.asked || m.mode == Stopped {
+	if l.asked {
 		return c, false
+	}
+	if c, ok = m.absence.entrust(now, l); ok || m.mode == Stopped {
+		return c, ok
 	}
 	if l.lapse(now) && m.mode == FromStore { // before its turn came
 		m.owing--

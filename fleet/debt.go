@@ -42,7 +42,7 @@ func (a *absence) keep(now time.Time, debts []Debt) {
 }
 
 // Owe says that the process has used units of a window without the fleet, before it became a member, and until when they
-// count. The store hears of that first. Slots have no windows: nothing is owed. Of units that have left in the sliding
+// count. The store hears of that first, and a ledger keeps it until then. Slots have no windows: nothing is owed. Of units that have left in the sliding
 // window before the present one, they are what still counts.
 func (l *Lease) Owe(now time.Time, units int64, until time.Time) {
 	m := l.machine
@@ -61,6 +61,18 @@ func (l *Lease) Owe(now time.Time, units int64, until time.Time) {
 		l.spent = int64(math.Ceil(min(all, float64(1<<43))))
 	}
 	m.wake(l, now)
+}
+
+// entrust returns the call that makes a ledger keep what Owe has said: a process that begins anew before the store knows
+// has to tell it. What leaves at the share is kept before; see incur.
+func (a *absence) entrust(now time.Time, l *Lease) (c Call, ok bool) {
+	m := a.machine
+	if !a.keeps || !l.owes(now) || l.spent <= l.kept.Units {
+		return c, false
+	}
+	l.kept, l.noted = Debt{Key: l.key, Units: l.spent, Until: l.spentTill}, true
+	m.wake(l, now)
+	return Call{Op: Keep, Class: m.current, Key: l.key, Member: m.member, Spent: l.spent, Left: l.spentTill.Sub(now), at: now}, true
 }
 
 // debtors returns the leases of which the store has yet to hear what has left at the share.

@@ -98,7 +98,7 @@ func (m *Machine) Poll(now time.Time) (c Call, ok bool) {
 			m.sweep(l, now)
 			continue
 		}
-		if m.mode != OnShare {
+		if m.mode != OnShare || c.Op == Keep {
 			return c, true
 		}
 		r := m.absence.heir.Do(m.link.clock.stamp(now), &c)
