@@ -108,6 +108,7 @@ func (b *backing) limiter(now time.Time, p *pace, l limit.Limiter) limit.Limiter
 		s := b.borrow(now, p, l)
 		if !known && b.class.bucketOf == nil {
 			s.owe(now, p)
+			b.erase(now)
 		}
 		return s
 	case b.ledger == nil, p.horizon() <= keptFrom:
@@ -237,6 +238,13 @@ func (k *keys) leaseOfAll(now time.Time) limit.Lease {
 	lease := limit.Lease{Name: k.class.name, At: now, Record: r.encode()}
 	k.pace.grow(&lease, 0, now)
 	return lease
+}
+
+// erase makes the ledger forget the class: its share has taken over what it remembers.
+func (b *backing) erase(now time.Time) {
+	if b.ledger != nil {
+		b.ledger.Ask(limit.Lease{Name: b.class.name, At: now, Until: now, Expires: now}, nil)
+	}
 }
 
 // note makes the ledger keep what the class remembers, if the ledger keeps its budget and if there

@@ -443,3 +443,33 @@ func TestSuccessorOwesNothing(t *testing.T) {
 		})
 	}
 }
+
+// When a class becomes shared, a ledger forgets what it has kept of it: a process that begins after a crash would tell the
+// fleet again.
+func TestShareErasesTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, ledger := NewOnRuntimeTimer(), newInstant()
+		defer s.Close()
+		defer close(ledger.queue)
+		conf := named("a", classBy(policy.FixedWindow, "2000 messages/day"))
+		s.Apply([]policy.Class{conf})
+		s.Keep(ledger)
+		s.Class("a").Enter(time.Now(), &Item{Cost: Cost{Messages: 1}, Owner: nobodyLeaves{}, Patient: true})
+		synctest.Wait()
+		if !ledger.leases["a"].Expires.After(time.Now()) {
+			t.Fatalf("the ledger has %v of the class", ledger.leases["a"])
+		}
+		s.Shares(map[string]Share{"a": &fakeShare{budgets: map[string]*fakeBudget{}}})
+		s.Apply([]policy.Class{conf})
+		synctest.Wait()
+		if lease := ledger.leases["a"]; lease.Expires.After(time.Now()) {
+			t.Errorf("the ledger still has %v of a shared class", lease)
+		}
+		s.Shares(nil)
+		s.Apply([]policy.Class{conf})
+		synctest.Wait()
+		if !ledger.leases["a"].Expires.After(time.Now()) {
+			t.Error("the ledger has nothing of a class that is not shared any more")
+		}
+	})
+}
