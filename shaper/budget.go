@@ -52,7 +52,7 @@ func (b *backing) resume(now time.Time, lease *limit.Lease) {
 		if l := r.limiter(now, lease); l != nil {
 			c.install(now, c.conf, &c.pace, c.pace.takeOver(now, l, &r.pace, r.rate))
 			if s, is := c.limiter.(*shared); is { // it was not when the ledger kept it
-				s.owe(now, &c.pace)
+				s.owe(now, &c.pace, &r.pace)
 			}
 		} else {
 			b.exhaust(now)

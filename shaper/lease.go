@@ -107,7 +107,7 @@ func (b *backing) limiter(now time.Time, p *pace, l limit.Limiter) limit.Limiter
 	case b.share != nil:
 		s := b.borrow(now, p, l)
 		if !known && b.class.bucketOf == nil {
-			s.owe(now, p)
+			s.owe(now, p, &b.class.pace)
 			b.erase(now)
 		}
 		return s

@@ -97,6 +97,8 @@ func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 	known := old.backing.share != nil && old.shadow == nil
 	if old.kind == next.kind && old.keys == nil && next.keys == nil {
 		goOn(now, next, old, conf, &p)
+	} else {
+		known = true // nothing has left
 	}
 	next.waker, next.former = old.waker, old
 	next.backing.ledger, next.backing.known = old.backing.ledger, known

@@ -164,6 +164,18 @@ func (p *pace) takeOver(now time.Time, l limit.Limiter, old *pace, rate unit.Rat
 	})
 }
 
+// goesOn reports which limits takeOver makes go on from one of old, its own first.
+func (p *pace) goesOn(old *pace) []bool {
+	all, taken := []bool{p.sameLimiter(&old.restraint)}, make([]bool, len(old.also))
+	for i := range p.also {
+		like := p.also[i].mostLike(old.also, taken)
+		if all = append(all, like >= 0); like >= 0 {
+			taken[like] = true
+		}
+	}
+	return all
+}
+
 // limiter returns the limiter of a class: its own limit, and with it what of returns for each
 // further one, what the provider says, and closed. hints is nil if it has said nothing.
 func (p *pace) limiter(own limit.Limiter, hints *limit.Hints, of func(*restraint) limit.Limiter) limit.Limiter {

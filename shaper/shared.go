@@ -49,14 +49,14 @@ func (b *backing) borrow(now time.Time, p *pace, l limit.Limiter) *shared {
 
 // owe tells the budgets of windows what the class has used of them while only this process used it. The fleet knows nothing
 // of that. It knows what a class has used that was shared before; and to a bucket, which the fleet knows by another key
-// than this process did, nothing was added.
-func (s *shared) owe(now time.Time, p *pace) {
-	parts, next := limit.Parts(s.Limiter), 0
+// than this process did, nothing was added. A limit that goes on from none of old counts as spent, but nothing has left.
+func (s *shared) owe(now time.Time, p, old *pace) {
+	parts, next, goesOn := limit.Parts(s.Limiter), 0, p.goesOn(old)
 	for i, l := range p.limits() {
 		if l.Joined {
 			continue
 		}
-		if budget := s.budgets[next]; l.Window > 0 {
+		if budget := s.budgets[next]; l.Window > 0 && goesOn[i] {
 			r := restraint{rate: l.Rate, window: l.Window}
 			q := r.quota(now, parts[i], "")
 			budget.Owe(now, q.Size-q.Remaining, q.Resets)

@@ -473,3 +473,35 @@ func TestShareErasesTheLease(t *testing.T) {
 		}
 	})
 }
+
+// If a class becomes shared and gets another limit at once, the fleet hears nothing of that one: nobody knows what has left
+// of it, and the budget of all would be over.
+func TestShareOfANewLimitOwesNothing(t *testing.T) {
+	first := named("a", classBy(policy.FixedWindow, "20 messages/h"))
+	for name, c := range map[string]struct {
+		conf policy.Class
+		owed map[string]int64
+	}{
+		"same":      {first, map[string]int64{"0": 4}},
+		"rate":      {named("a", classBy(policy.FixedWindow, "10 messages/h")), map[string]int64{"0": 4}},
+		"also":      {with(first, byDay("100 messages/day", "UTC")), map[string]int64{"0": 4, "1": 0}},
+		"window":    {named("a", classBy(policy.FixedWindow, "20 messages/day")), map[string]int64{"0": 0}},
+		"algorithm": {named("a", classBy(policy.SlidingLog, "20 messages/h")), map[string]int64{"0": 0}},
+		"unit":      {named("a", classBy(policy.FixedWindow, "20 packets/h")), map[string]int64{"0": 0}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := NewOnRuntimeTimer()
+			defer s.Close()
+			s.Apply([]policy.Class{first})
+			s.Class("a").Pass(time.Now(), Cost{Messages: 4, Packets: 4})
+			share := &fakeShare{budgets: map[string]*fakeBudget{}}
+			s.Shares(map[string]Share{"a": share})
+			s.Apply([]policy.Class{c.conf})
+			for limit, want := range c.owed {
+				if b := share.budgets[limit]; b == nil || b.owed != want {
+					t.Errorf("%s: the fleet hears %+v of limit %s, want %d units", name, b, limit, want)
+				}
+			}
+		})
+	}
+}
