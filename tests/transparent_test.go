@@ -64,6 +64,7 @@ func newRouter(t *testing.T) *router {
 		end.run("ip -6 route add default via %s", []string{"2001:db8:1::1", "2001:db8:2::1"}[i])
 	}
 	r.in.run("ip link set lo up")
+	waitFor(t, "the links are up", func() bool { return !strings.Contains(r.state(), "linkdown") }) // a worker of the kernel notes it
 	r.in.output("nft add table inet other && nft add chain inet other c '{ type filter hook input priority 0; }' && nft add rule inet other c tcp dport 1 drop")
 	return r
 }
