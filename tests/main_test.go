@@ -1,12 +1,15 @@
 package tests
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"shaper/tests/trial"
 )
 
 // binDir is the directory of the programs under test, and of the tests' policies. Its path is
@@ -43,7 +46,7 @@ func buildAndRun(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	if err := build("shaper"); err != nil {
+	if err := errors.Join(trial.HoldTimestamps(), build("shaper")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
