@@ -42,8 +42,8 @@ func (a *absence) keep(now time.Time, debts []Debt) {
 }
 
 // Owe says that the process has used units of a window without the fleet, before it became a member, and until when they
-// count. The store hears of that first, and a ledger keeps it until then. Slots have no windows: nothing is owed. Of units that have left in the sliding
-// window before the present one, they are what still counts.
+// count. The store hears of that first, and a ledger keeps it until then. Slots have no windows: nothing is owed. Of units
+// that have left in the sliding window before the present one, they are what still counts.
 func (l *Lease) Owe(now time.Time, units int64, until time.Time) {
 	m := l.machine
 	if m.class.Algorithm == Slots || units <= 0 || !now.Before(until) {
