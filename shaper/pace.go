@@ -153,25 +153,30 @@ func (p *pace) takeOver(now time.Time, l limit.Limiter, old *pace, rate unit.Rat
 	if p.isUnlimited() {
 		return p.limiter(limitless{}, nil, nil)
 	}
-	parts, taken := limit.Parts(l), make([]bool, len(old.also))
+	parts, origins := limit.Parts(l), p.origins(old)
 	return p.limiter(p.goOn(now, parts[0], &old.restraint, rate), limit.HintsOf(l), func(r *restraint) limit.Limiter {
-		i := r.mostLike(old.also, taken)
+		origins = origins[1:]
+		i := origins[0]
 		if i < 0 {
 			return r.spentLimiter(now, 0)
 		}
-		taken[i] = true
-		return r.goOn(now, parts[i+1], &old.also[i], old.also[i].rate)
+		return r.goOn(now, parts[i], &old.also[i-1], old.also[i-1].rate)
 	})
 }
 
-// goesOn reports which limits takeOver makes go on from one of old, its own first.
-func (p *pace) goesOn(old *pace) []bool {
-	all, taken := []bool{p.sameLimiter(&old.restraint)}, make([]bool, len(old.also))
+// origins returns from which limit of old each limit goes on, its own first; -1 if from none.
+func (p *pace) origins(old *pace) []int {
+	all, taken := []int{0}, make([]bool, len(old.also))
+	if !p.sameLimiter(&old.restraint) {
+		all[0] = -1
+	}
 	for i := range p.also {
 		like := p.also[i].mostLike(old.also, taken)
-		if all = append(all, like >= 0); like >= 0 {
+		if like >= 0 {
 			taken[like] = true
+			like++ // its own is the first
 		}
+		all = append(all, like)
 	}
 	return all
 }

@@ -51,12 +51,12 @@ func (b *backing) borrow(now time.Time, p *pace, l limit.Limiter) *shared {
 // of that. It knows what a class has used that was shared before; and to a bucket, which the fleet knows by another key
 // than this process did, nothing was added. A limit that goes on from none of old counts as spent, but nothing has left.
 func (s *shared) owe(now time.Time, p, old *pace) {
-	parts, next, goesOn := limit.Parts(s.Limiter), 0, p.goesOn(old)
+	parts, next, origins := limit.Parts(s.Limiter), 0, p.origins(old)
 	for i, l := range p.limits() {
 		if l.Joined {
 			continue
 		}
-		if budget := s.budgets[next]; l.Window > 0 && goesOn[i] {
+		if budget := s.budgets[next]; l.Window > 0 && origins[i] >= 0 {
 			r := restraint{rate: l.Rate, window: l.Window}
 			q := r.quota(now, parts[i], "")
 			budget.Owe(now, q.Size-q.Remaining, q.Resets)
