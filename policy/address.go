@@ -173,8 +173,8 @@ var schemes = map[string]struct {
 	"smpp": {"2775", false}, "smpps": {"3550", true}, "tls": {"", true}, "ssl": {"", true},
 }
 
-// urlComplaint says how to write an upstream that is given as a URL. It does not repeat a
-// password.
+// urlComplaint says how to write an upstream that is given as a URL. It repeats only the scheme and
+// the host, since all the rest may be secret.
 func urlComplaint(s string) error {
 	u, err := url.Parse(s)
 	if err != nil || u.Hostname() == "" {
@@ -193,7 +193,7 @@ func urlComplaint(s string) error {
 	if strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
 		remedy += "; a path is not part of an upstream"
 	}
-	return complain(remedy, "%q is a URL", u.Redacted())
+	return complain(remedy, "%q is a URL", u.Scheme+"://"+u.Host)
 }
 
 // parseHTTP reads "host:port", or "" for no address.

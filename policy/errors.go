@@ -177,20 +177,25 @@ func (r *report) given(keys ...string) bool {
 // newError returns an Error with the place of an offset.
 func (r *report) newError(offset int, key, problem, allowed string) Error {
 	at := r.place(offset)
-	return Error{File: at.file, Line: at.line, Column: at.column, Key: shorten(key), Problem: shorten(withoutPasswords(problem)), Allowed: allowed}
+	return Error{File: at.file, Line: at.line, Column: at.column, Key: shorten(withoutSecrets(key)), Problem: shorten(withoutSecrets(problem)), Allowed: allowed}
 }
 
 // password matches an address up to its host, if there is a password in it, whatever that contains.
 var password = regexp.MustCompile(`((?:"|//)(?:[a-zA-Z][a-zA-Z0-9+.-]*:)?(?://)?[^"/:@]*):(?:[^"\\]|\\.)+@`)
 
-// withoutPasswords hides the passwords of addresses. Errors go to logs. The path of a Unix socket has none.
-func withoutPasswords(s string) string {
-	return password.ReplaceAllStringFunc(s, func(found string) string {
+// followed matches a text in quotes whose end may be a secret: a query, a setting, or the value of a field of HTTP.
+var followed = regexp.MustCompile(`^("(?:header:[^:]*:|.*?(?:[?=]|:[ \\]))).+"$`)
+
+// withoutSecrets hides the passwords of addresses, and the values that somebody wrote behind a name. Errors
+// go to logs. The path of a Unix socket has no password.
+func withoutSecrets(s string) string {
+	s = password.ReplaceAllStringFunc(s, func(found string) string {
 		if strings.HasPrefix(found, `"unix:`) {
 			return found
 		}
 		return password.ReplaceAllString(found, "$1:xxxxx@")
 	})
+	return wordOrText.ReplaceAllStringFunc(s, func(part string) string { return followed.ReplaceAllString(part, `$1…"`) })
 }
 
 // maxRepeated is how many characters of a key or a value an error repeats. Valid ones are

@@ -105,6 +105,9 @@ func parsePart(s string) (PerPart, error) {
 		}
 		return p, nil
 	}
+	if name, _, found := strings.Cut(s, ":"); found {
+		return PerPart{}, complain(perForm, "a colon follows %q", name) // and then maybe the value of a field of HTTP
+	}
 	return PerPart{}, complain(perForm, "%q is not something that can have a bucket", s)
 }
 

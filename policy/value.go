@@ -118,6 +118,9 @@ func parseHeaderName(s string) (string, error) {
 	bad := func(r rune) bool {
 		return r > '~' || !isName(string(r)) && !strings.ContainsRune(others, r)
 	}
+	if name, _, found := strings.Cut(s, ":"); found {
+		return "", complain(headerNameForm, "a colon follows %q", name) // and then a value, which may be secret
+	}
 	if s == "" || len(s) > 64 || strings.ContainsFunc(s, bad) {
 		return "", complain(headerNameForm, "%q cannot be the name of a field", s)
 	}
