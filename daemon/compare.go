@@ -38,7 +38,8 @@ type Compared struct {
 	Warnings policy.Errors   `json:"warnings"`
 }
 
-// serveDiff compares a policy with what is in force. It looks at no address and no other file.
+// serveDiff compares a policy with what is in force. It looks at no address and no other file, so it does
+// not know whether what stands in place of the path of a secret is one.
 func (d *daemon) serveDiff(_ caller, r *http.Request) (any, error) {
 	ask, err := policyText(r)
 	if err != nil {
@@ -49,6 +50,7 @@ func (d *daemon) serveDiff(_ caller, r *http.Request) (any, error) {
 		return nil, err
 	}
 	now := d.keeper.view.Load().policy
+	p.HideUntried(now)
 	return Compared{now.Hash, p.Hash, append([]policy.Change{}, policy.Diff(now, p)...), append(policy.Errors{}, warnings...)}, nil
 }
 

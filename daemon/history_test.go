@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -240,5 +241,34 @@ func TestDiff(t *testing.T) {
 	}
 	if _, err := p.Client.Diff(ctx, PolicyText{Text: base}); CodeOf(err) != CodeUsage {
 		t.Errorf("without a name: %v", err)
+	}
+}
+
+// diff looks at no file, so it cannot know whether the path of a secret is one, or the secret itself.
+func TestDiffHidesSecrets(t *testing.T) {
+	p := begin(t, base)
+	dir := filepath.Dir(p.path)
+	writePair(t, dir, "a", time.Now().Add(time.Hour))
+	served := secureBase(`tls = { cert = "a.pem", key = "a.key" }`)
+	p.write(served)
+	if _, err := p.Reload(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	const fleet, entry = "[fleet.f]\naddress = \"127.0.0.1:1\"\n", "[listener.entry]\nlisten = \"127.0.0.1:0\"\nmode = \"connect\"\nallow = \"*:443\"\nclass = \"fast\"\n"
+	for text, want := range map[string]string{
+		strings.Replace(served, "a.key", "hunter2", 1):                                "~ listener quick: tls { cert = \"DIR/a.pem\", key = \"DIR/a.key\" } -> { cert = \"DIR/a.pem\", key = \"(not shown)\" }",
+		strings.Replace(served, "a.key", "/etc/a.key", 1):                             "~ listener quick: tls { cert = \"DIR/a.pem\", key = \"DIR/a.key\" } -> { cert = \"DIR/a.pem\", key = \"/etc/a.key\" }",
+		strings.Replace(served, `key = "a.key"`, `key = "a.key", client_ca = "b"`, 1): "~ listener quick: tls { cert = \"DIR/a.pem\", key = \"DIR/a.key\" } -> { cert = \"DIR/a.pem\", key = \"DIR/a.key\", client_ca = \"DIR/b\" }",
+		served + fleet + "password_file = \"hunter2/hunter2\"\n":                      "+ fleet f: address 127.0.0.1:1, password_file (not shown)",
+		served + fleet + "tls = { cert = \"a.pem\", key = \"hunter2\" }\n":            "+ fleet f: address 127.0.0.1:1, tls { cert = \"DIR/a.pem\", key = \"(not shown)\" }",
+		served + entry + "users = \"hunter2\"\n":                                      "users (not shown)",
+	} {
+		done, err := p.Client.Diff(t.Context(), PolicyText{File: "next.toml", Text: text})
+		if err != nil || len(done.Changes) != 1 {
+			t.Fatalf("error %v, %+v", err, done)
+		}
+		if got := done.Changes[0].String(); strings.Contains(got, "hunter2") || !strings.Contains(got, strings.ReplaceAll(want, "DIR", dir)) {
+			t.Errorf("%s\nwant %s", got, want)
+		}
 	}
 }

@@ -101,12 +101,15 @@ func summary[T any](t *T, defaults T, fields []field[T]) string {
 // String prints the rule in one line: "source 10.1.0.0/16, class otp".
 func (r Rule) String() string { return summary(&r, Rule{}, ruleFields) }
 
+// notShown stands in place of what changes do not tell.
+const notShown = "(not shown)"
+
 // told is String without the values of fields of HTTP. They may be keys of clients, and changes stand
 // in logs and state files.
 func (r Rule) told() string {
 	r.Header = slices.Clone(r.Header)
 	for i := range r.Header {
-		r.Header[i].Patterns = []Pattern{"(not shown)"}
+		r.Header[i].Patterns = []Pattern{notShown}
 	}
 	return r.String()
 }

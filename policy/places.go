@@ -1,5 +1,10 @@
 package policy
 
+import (
+	"path/filepath"
+	"strings"
+)
+
 // places holds, by key, the positions of the addresses that the policy binds and of the files
 // that it names. Whether they can be bound or read is only known after the policy is loaded.
 type places map[string]place
@@ -71,5 +76,30 @@ func (p *Policy) tlsPaths(do func(key string, path *string)) {
 			do(key+".cert", &u.Cert)
 			do(key+".key", &u.Key)
 		}
+	}
+}
+
+// HideUntried hides the paths of secrets that may be the secrets themselves: relative ones, which come to
+// lie below the directory of the policy, unless the policy in force has them and has thus read them.
+func (p *Policy) HideUntried(inForce *Policy) {
+	tried := map[string]bool{"": true}
+	inForce.secretPaths(func(path *string) { tried[*path] = true })
+	p.secretPaths(func(path *string) {
+		below, err := filepath.Rel(filepath.Dir(p.Path), *path)
+		if err == nil && filepath.IsLocal(below) && !tried[*path] {
+			*path = notShown
+		}
+	})
+}
+
+// secretPaths calls do for each path of a file with a secret, also for "".
+func (p *Policy) secretPaths(do func(path *string)) {
+	p.tlsPaths(func(key string, path *string) {
+		if strings.HasSuffix(key, ".key") || strings.HasSuffix(key, ".users") {
+			do(path)
+		}
+	})
+	for i := range p.Fleets {
+		do(&p.Fleets[i].PasswordFile)
 	}
 }
