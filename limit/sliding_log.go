@@ -83,20 +83,20 @@ func (l *SlidingLog) Take(_, now time.Time, n int64) {
 }
 
 // Left implements Settler. An item that was forgotten before it left counts from now on, like any other:
-// however many leave then, they fill the window once.
+// however many leave then, they fill the window once. An item of more than limit fills as many windows as
+// it needs by the limit of now. Take may have noted it by another limit, anywhere from then on.
 func (l *SlidingLog) Left(now, then time.Time, n int64) {
 	from, to := max(then.Sub(l.zero), 0), max(now.Sub(l.zero), 0)
 	if n <= 0 || to <= from {
 		return
 	}
-	late := l.spread(n)
-	if plus(plus(from, late), l.window) <= to {
+	late, first := l.spread(n), l.firstFrom(from)
+	if first == l.log.n || plus(plus(from, late), l.window) <= to {
 		l.forget(to)
 		l.note(l.log.n, plus(l.since(now), late), min(n, maxUnits-l.logged()))
 		return
 	}
-	from, to = plus(from, late), plus(to, late)
-	first := l.firstFrom(from)
+	to = plus(to, late)
 	moved, behind := l.withdraw(from, plus(to, 1), n)
 	if moved > 0 && l.unitsIn(first) == 0 {
 		l.log.remove(first)

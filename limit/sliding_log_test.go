@@ -228,6 +228,70 @@ func TestLogMovesALargeItemThatTookAWindowToLeave(t *testing.T) {
 	wantLeave(t, l, 3*second/2, 1, 9*second/2)
 }
 
+// If the limit has changed since an item was charged, the item fills as many windows from when it left as
+// the limit of then says. Where it was noted by a lower limit, it stays.
+func TestLogMovesAnItemWhenTheLimitHasChanged(t *testing.T) {
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		n, before, behind int64 // units, and the limits
+		left, next        time.Duration
+	}{
+		"fits no longer":            {10, 10, 5, 500 * ms, 2500 * ms},
+		"nothing may leave":         {10, 10, 0, 500 * ms, 1500 * ms},
+		"more than both":            {25, 10, 5, 500 * ms, 5500 * ms},
+		"more than both, late":      {25, 10, 5, 1500 * ms, 6500 * ms},
+		"more than both, forgotten": {25, 10, 5, 3500 * ms, 8500 * ms},
+		"fits now":                  {25, 10, 25, 500 * ms, 3000 * ms},
+		"fits now, late":            {25, 10, 25, 1500 * ms, 3000 * ms},
+	} {
+		l := NewSlidingLog(at(0), perSecond(c.before), second)
+		l.Take(at(0), at(0), c.n)
+		l.SetRate(at(100*ms), perSecond(c.behind), 0)
+		l.Left(at(c.left), at(0), c.n)
+		l.SetRate(at(c.left), perSecond(max(c.behind, 1)), 0)
+		if next := l.Next(at(c.left), 0, max(c.behind, 1)); !next.Equal(at(c.next)) {
+			t.Errorf("%s: the next leaves at %v, want %v", name, next.Sub(start), c.next)
+		}
+	}
+}
+
+// Nothing leaves that the limit of now has no room for beside what left in the window, though it was another
+// limit when that was charged.
+func TestLogHoldsForWhenItemsLeftIfTheLimitChanges(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := setting{limit: 10, window: 1000}
+		l := NewSlidingLog(at(0), s.rate(), s.window)
+		var charged, left []event
+		leaves := func(i int, now time.Duration) {
+			l.Left(at(now), at(charged[i].at), charged[i].n)
+			left = append(left, event{now, charged[i].n})
+			charged = slices.Delete(charged, i, i+1)
+		}
+		now := time.Duration(0)
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			now += time.Duration(rapid.IntRange(0, 300).Draw(t, "pause"))
+			for len(charged) > 0 && now-charged[0].at >= s.window {
+				leaves(0, charged[0].at+s.window-1) // no item takes a window to leave
+			}
+			n := rapid.Int64Range(1, 60).Draw(t, "n")
+			allowed := !l.Next(at(now), 0, n).After(at(now))
+			if used := mostInWindow(now, append(slices.Clone(left), charged...), s.window); allowed && used+min(n, s.limit) > s.limit {
+				t.Fatalf("at %d, %d units may leave by a limit of %d; left: %v, on their way: %v", now, n, s.limit, left, charged)
+			}
+			switch step := rapid.IntRange(0, 2).Draw(t, "step"); {
+			case step == 0 && allowed:
+				l.Take(at(now), at(now), n)
+				charged = append(charged, event{now, n})
+			case step == 1 && len(charged) > 0:
+				leaves(rapid.IntRange(0, len(charged)-1).Draw(t, "which"), now)
+			case step == 2:
+				s.limit = rapid.Int64Range(1, 40).Draw(t, "limit")
+				l.SetRate(at(now), s.rate(), 0)
+			}
+		}
+	})
+}
+
 // Telling when items left takes no memory but for the log, however many leave.
 func TestLogIsBoundedWhenItemsLeaveLate(t *testing.T) {
 	l, now := NewSlidingLog(at(0), perSecond(100_000), second), time.Duration(0)
