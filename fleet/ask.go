@@ -135,7 +135,7 @@ const idleAfter = 100 * time.Millisecond
 // faster than answers do; if not, an item waits longer for a slot than for an answer.
 func (l *Lease) soon(now time.Time) int64 {
 	m := l.machine
-	if l.unused || !l.opens.IsZero() || now.Sub(l.tookAt) > idleAfter || l.counts.Used == 0 || m.rivals > 1 {
+	if l.unused || !l.opens.IsZero() || now.Sub(l.tookAt) >= idleAfter || l.counts.Used == 0 || m.rivals > 1 {
 		return 0
 	}
 	if m.class.Algorithm == Slots && m.class.Rate.Time(1) > m.link.rtt {
@@ -164,10 +164,12 @@ func (l *Lease) take(now time.Time, wanted, need int64) Call {
 		c.From, c.To = Stamp(from.UnixMicro()), Stamp(to.UnixMicro())
 	}
 	if m.mode == OnShare {
-		l.own++
-		c.Class, c.Number, c.Lead, c.Fence, c.Share = &m.absence.own, l.own, 0, 0, 0 // this store has no other members
+		c.Number = l.nextNumber(&c)
 		if l.heir != m.absence.heir {
-			l.heir, c.Spent = m.absence.heir, m.absence.spoilt(now, c.From)
+			l.heir = m.absence.heir
+			if n := m.absence.spoilt(now, c.From); n > 0 {
+				c.Spent = []Use{{Units: n}}
+			}
 		}
 		return c
 	}
@@ -182,6 +184,18 @@ func (l *Lease) take(now time.Time, wanted, need int64) Call {
 	return c
 }
 
+// nextNumber returns the number of a call, by which the store knows a later one. It makes a call to the member's own store
+// fit for that: it has no other members.
+func (l *Lease) nextNumber(c *Call) int64 {
+	if l.machine.mode != OnShare {
+		l.number++
+		return l.number
+	}
+	l.own++
+	c.Class, c.Lead, c.Fence, c.Share = &l.machine.absence.own, 0, 0, 0
+	return l.own
+}
+
 // testify adds to a call what the member knows of the window. What has left at its share comes when the store knows what all
 // members have seen used: that is the largest of what they say, and to this the store adds what each of them has spent.
 func (l *Lease) testify(now time.Time, c *Call) {
@@ -190,7 +204,7 @@ func (l *Lease) testify(now time.Time, c *Call) {
 		l.told = l.machine.recover
 	}
 	if l.owes(now) && !now.Before(l.machine.recovered) {
-		c.Spent = l.owed(now)
+		c.Spent = l.spent.uses(now)
 	}
 }
 
@@ -224,7 +238,10 @@ func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 		sum := r.Rem + r.Span*rem
 		l.end = slotTime{r.First + Stamp(r.Span*quo+sum/parts), sum % parts}
 	} else {
-		b.at, b.till, b.span = now, m.link.clock.local(r.Till).Add(-m.absence.doubt(now)), r.Units
+		b.at, b.ends, b.till, b.span = now, r.Till, m.link.clock.local(r.Till), r.Units
+		if !local || m.class.Algorithm != SlidingLog { // the member's own log has no other clock
+			b.till = b.till.Add(-m.absence.doubt(now))
+		}
 	}
 	l.add(b)
 	m.wake(l, now)
@@ -255,14 +272,13 @@ func (l *Lease) giveBack(now time.Time) (c Call, ok bool) {
 	b := &l.held[0]
 	late := l.returnable(b) && !now.Before(b.till)
 	switch {
-	case m.class.Algorithm == Slots || m.mode != FromStore || b.local || b.left() == 0:
+	case m.class.Algorithm == Slots || !l.isOfTheStore(b) || b.left() == 0:
 		return c, false
-	case !late && (l.wanted > 0 || now.Sub(l.tookAt) < idleAfter):
+	case !late && (b.local || l.wanted > 0 || now.Sub(l.tookAt) < idleAfter): // nobody else wants those of the share
 		return c, false
 	}
 	c = m.call(now, Back, l.key)
-	l.number++
-	c.Number, c.Wanted, c.From = l.number, b.left(), b.from
+	c.Number, c.Wanted, c.From = l.nextNumber(&c), b.left(), b.from
 	l.counts.Returned += b.left()
 	b.used = b.units
 	l.shift()

@@ -12,7 +12,8 @@ type block struct {
 	rate   unit.Rate // of the slots
 	from   Stamp     // First of the grant
 	at     time.Time // the first slot
-	till   time.Time // when the units of a window end; zero: these are slots
+	ends   Stamp     // when the units of a window end
+	till   time.Time // when they end surely; zero: these are slots
 	units  int64
 	span   int64 // the slots that the units are spread over, evenly
 	used   int64 // units that have left or were lost

@@ -23,7 +23,7 @@ const (
 	Beat  Op = "beat"  // nothing: the member is there
 	Pause Op = "pause" // the provider has said "too fast": nobody gets anything of the key for a time; of the class, if the key is ""
 	Leave Op = "leave" // the member is gone, and has no share any more
-	Keep  Op = "keep"  // nothing of the store: a ledger keeps the Debt of a Key, Spent units for a time of Left. With 0 units it forgets it
+	Keep  Op = "keep"  // nothing of the store: a ledger keeps the Debt of a Key, Wanted units for a time of Left. With 0 units it forgets it
 	Ping  Op = "ping"  // whether the store can be written to; nothing changes
 )
 
@@ -53,13 +53,19 @@ type Call struct {
 	From, To Stamp         // its bounds by the calendar; 0: the store computes them. A Back has the First of the grant
 	Known    int64         // how many of its units the member has seen used
 	Left     time.Duration // for how long they still count
-	Spent    int64         // units that the member has used without asking, since its last answer
+	Spent    []Use         // what the member has used without asking, and what no call has told before
 
 	at time.Time // when it was sent, by the local clock
 }
 
-// numbers returns the numeric arguments of the script, in its order.
-func (c *Call) numbers() [28]int64 {
+// A Use is what has left without asking.
+type Use struct {
+	Units int64
+	Age   time.Duration // how long ago the last of them left
+}
+
+// numbers returns the numeric arguments of the script, in its order. The two of each Use are the last ones.
+func (c *Call) numbers() []int64 {
 	t, own := c.Class.timing(), c.Class.ownTiming()
 	fence := c.Fence
 	if fence == 0 {
@@ -70,14 +76,18 @@ func (c *Call) numbers() [28]int64 {
 	if c.Fenced {
 		fenced = 1
 	}
-	return [...]int64{
+	n := []int64{
 		c.Seq, fenced, int64(c.Sent), c.Grace.Microseconds(), c.Share,
 		own.horizon.Microseconds(), fence.Microseconds(), t.hold.Microseconds(), t.recovery.Microseconds(), t.turn.Microseconds(),
 		c.Number, int64(c.Class.Algorithm), c.Wanted, c.Need, c.Lead.Microseconds(),
 		quo, rem, parts, c.Class.depth().Microseconds(),
 		c.Class.Limit(), c.Class.Window.Microseconds(), c.Class.offset(), int64(c.From), int64(c.To),
-		c.Known, c.Left.Microseconds(), c.Spent, c.Heard,
+		c.Known, c.Left.Microseconds(), c.Heard,
 	}
+	for _, use := range c.Spent {
+		n = append(n, use.Units, use.Age.Microseconds())
+	}
+	return n
 }
 
 // A Reply is the store's answer.

@@ -35,7 +35,10 @@ func (a *absence) keep(now time.Time, debts []Debt) {
 		}
 		l := m.Lease(d.Key)
 		l.unused, l.noted, l.kept = true, true, d
-		l.spent, l.spentTill = d.Units, d.Until
+		if left := d.Until.Sub(now); m.class.Algorithm == SlidingWindow && left < m.class.Window {
+			d.Units = int64(math.Ceil(float64(d.Units) * left.Seconds() / m.class.Window.Seconds())) // the rest counts no more
+		}
+		l.owe(now, d.Units, d.Until)
 		m.owing++
 		m.wake(l, now)
 	}
@@ -49,30 +52,33 @@ func (l *Lease) Owe(now time.Time, units int64, until time.Time) {
 	if m.class.Algorithm == Slots || units <= 0 || !now.Before(until) {
 		return
 	}
-	if l.spent == 0 && m.mode == FromStore {
+	if len(l.spent) == 0 && m.mode == FromStore {
 		m.owing++
 	}
-	if l.owes(now) {
-		units += l.owed(now)
-	}
-	l.spent, l.spentTill = units, latest(l.spentTill, until)
-	if left := l.spentTill.Sub(now); m.class.Algorithm == SlidingWindow && left < m.class.Window {
-		all := float64(units) * m.class.Window.Seconds() / left.Seconds() // that have left; owed returns what counts of them
-		l.spent = int64(math.Ceil(min(all, float64(1<<43))))
-	}
+	l.owe(now, units, until)
 	m.wake(l, now)
+}
+
+// owe notes units of which is known until when they count, and not when they left.
+func (l *Lease) owe(now time.Time, units int64, until time.Time) {
+	left := now
+	if class := &l.machine.class; class.Algorithm == SlidingLog && until.Sub(now) < class.Window {
+		left = until.Add(-class.Window)
+	}
+	l.spent.note(spent{units: units, left: left, until: until}, 0)
 }
 
 // entrust returns the call that makes a ledger keep what Owe has said: a process that begins anew before the store knows
 // has to tell it. What leaves at the share is kept before; see incur.
 func (a *absence) entrust(now time.Time, l *Lease) (c Call, ok bool) {
 	m := a.machine
-	if !a.keeps || !l.owes(now) || l.spent <= l.kept.Units {
+	units, until := l.spent.units(now), l.spent.until()
+	if !a.keeps || units <= l.kept.Units {
 		return c, false
 	}
-	l.kept, l.noted = Debt{Key: l.key, Units: l.spent, Until: l.spentTill}, true
+	l.kept, l.noted = Debt{Key: l.key, Units: units, Until: until}, true
 	m.wake(l, now)
-	return Call{Op: Keep, Class: m.current, Key: l.key, Member: m.member, Spent: l.spent, Left: l.spentTill.Sub(now), at: now}, true
+	return Call{Op: Keep, Class: m.current, Key: l.key, Member: m.member, Wanted: units, Left: until.Sub(now), at: now}, true
 }
 
 // debtors returns the leases of which the store has yet to hear what has left at the share.
@@ -89,7 +95,7 @@ func (a *absence) debtors(now time.Time) (all []*Lease) {
 // for the answer.
 func (a *absence) incur(now time.Time, l *Lease, c *Call, r *Reply) (k Call, ok bool) {
 	m := a.machine
-	d := Debt{Key: l.key, Units: l.spent + r.Units, Until: m.link.clock.local(r.Till)}
+	d := Debt{Key: l.key, Units: l.spent.units(now) + r.Units, Until: m.link.clock.local(r.Till)}
 	for _, b := range l.held {
 		if b.local {
 			d.Units += b.left()
@@ -106,7 +112,7 @@ func (a *absence) incur(now time.Time, l *Lease, c *Call, r *Reply) (k Call, ok 
 		d.Until = d.Until.Add(m.class.Window / 8)
 	}
 	l.grant, l.noted = &grant{*c, *r, d}, true
-	return Call{Op: Keep, Class: m.current, Key: l.key, Member: m.member, Number: c.Number, Spent: d.Units, Left: d.Until.Sub(now), at: now}, true
+	return Call{Op: Keep, Class: m.current, Key: l.key, Member: m.member, Number: c.Number, Wanted: d.Units, Left: d.Until.Sub(now), at: now}, true
 }
 
 // isKept says that a ledger has what a Keep says. What waited for that may leave, unless the member has the store again.
@@ -129,7 +135,7 @@ func (l *Lease) withdraw() {
 // settle returns the call by which a ledger forgets a debt that the store knows of, or that makes no difference any more.
 func (a *absence) settle(now time.Time, l *Lease) (c Call, ok bool) {
 	m := a.machine
-	if !l.noted || l.spent > 0 || m.mode != FromStore {
+	if !l.noted || len(l.spent) > 0 || m.mode != FromStore {
 		return c, false
 	}
 	l.kept, l.noted = Debt{}, false

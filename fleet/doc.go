@@ -89,6 +89,7 @@
 //	machine, ask, lease, pause, heed, absence, debt  a member of a class: what it asks the store for, what
 //	                     it holds, when the provider wants nothing, the deadlines of others, what
 //	                     leaves while the store is away, and what a ledger keeps of that
+//	spent                what has left of the share, and when
 //	hand                 what a lease has been granted
 //	items                what the next items need
 //	link                 whether the store answers, and what it knows of the member

@@ -93,7 +93,12 @@ func (h *hand) takeFrom(b *block, now time.Time, n int64) int64 {
 // sliding log: there, units that have not left would count for the whole window. If the class has
 // other limits too, these are many.
 func (h *hand) returnable(b *block) bool {
-	return h.machine.class.Algorithm == SlidingLog && h.machine.mode == FromStore && !b.local && b.left() > 0
+	return h.machine.class.Algorithm == SlidingLog && h.isOfTheStore(b) && b.left() > 0
+}
+
+// isOfTheStore reports whether the block comes from the store that the machine asks now: the fleet's or the member's own.
+func (h *hand) isOfTheStore(b *block) bool {
+	return h.machine.mode == FromStore && !b.local || h.machine.mode == OnShare && b.local
 }
 
 // drop forgets blocks that are over, and those of the member's own share if own. What is returnable

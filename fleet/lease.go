@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"math"
 	"time"
 
 	"shaper/limit"
@@ -42,8 +41,7 @@ type Lease struct {
 	used      int64 // units
 	usedUntil time.Time
 	told      Stamp // Machine.recover when the store was told this
-	spent     int64 // units that left at the member's share, and that the store does not know of
-	spentTill time.Time
+	spent     spending
 	heir      *Model // the store of the member's own that knows this lease
 	grant     *grant // of that store, and waits for a ledger; nil: nothing does
 	kept      Debt   // a ledger has it
@@ -109,7 +107,7 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 	for b := range l.held {
 		took := l.takeFrom(&l.held[b], now, n)
 		if n -= took; l.held[b].local && took > 0 {
-			l.spend(now, took, l.held[b].till)
+			l.spend(now, took, l.held[b].ends)
 		}
 	}
 	l.debt += n
@@ -186,7 +184,7 @@ func (m *Machine) sweep(l *Lease, now time.Time) {
 	case l.owes(now) && now.Before(m.recovered):
 		m.alarms.set(l, m.recovered)
 	case l.owes(now):
-		m.alarms.set(l, l.spentTill)
+		m.alarms.set(l, l.spent.until())
 	case now.Before(l.floor):
 		m.alarms.set(l, l.floor)
 	default:
@@ -200,39 +198,35 @@ func (c *Counts) add(o Counts) {
 	c.Used, c.Expired, c.Returned = c.Used+o.Used, c.Expired+o.Expired, c.Returned+o.Returned
 }
 
-// spend notes units of a window that have left at the member's share. They count for the length of a window, and in
-// one of the calendar until that ends: it may be longer. In a sliding window they also count, less and less, as the
-// window before the next one.
-func (l *Lease) spend(now time.Time, units int64, ends time.Time) {
+// spend notes units of a window that have left at the member's share. In a sliding window they also count, less and less, as
+// the window before the next one.
+func (l *Lease) spend(now time.Time, units int64, till Stamp) {
 	m := l.machine
-	if m.class.Algorithm == Slots {
+	window, ends := m.class.Window, m.link.clock.local(till)
+	ends = ends.Add(m.absence.doubt(ends) + m.link.tooVague)
+	until, grain := now.Add(window), window/2 // parts of one window end at about the same time
+	switch m.class.Algorithm {
+	case Slots:
 		return
+	case FixedWindow:
+		until = ends
+	case SlidingWindow:
+		until = ends.Add(window)
+	case SlidingLog:
+		grain = window / 16
 	}
-	l.spent += units
-	l.spentTill = latest(now.Add(m.class.Window), ends.Add(m.link.tooVague))
-	if m.class.Algorithm == SlidingWindow {
-		l.spentTill = ends.Add(m.link.tooVague + m.class.Window)
-	}
+	l.spent.note(spent{units: units, left: now, until: until}, grain)
 }
 
-// owed returns how many units the store has to count in the present window for what has left at the member's share. Of
-// those of a sliding window that is over, it is the part that still counts.
-func (l *Lease) owed(now time.Time) int64 {
-	window, left := l.machine.class.Window, l.spentTill.Sub(now)
-	if l.machine.class.Algorithm != SlidingWindow || left >= window {
-		return l.spent
-	}
-	return int64(math.Ceil(float64(l.spent) * left.Seconds() / window.Seconds()))
-}
-
-// lapse forgets what left at the member's share if it counts no more, and reports whether it did.
+// lapse forgets what left at the member's share if it counts no more, and reports whether nothing is left of it. What the
+// store is being told stays until that has ended.
 func (l *Lease) lapse(now time.Time) bool {
-	if l.spent == 0 || l.owes(now) {
+	if len(l.spent) == 0 || l.asked {
 		return false
 	}
-	l.spent = 0
-	return true
+	l.spent.lapse(now)
+	return len(l.spent) == 0
 }
 
 // owes reports whether the store has to hear how much of the share has left.
-func (l *Lease) owes(now time.Time) bool { return l.spent > 0 && now.Before(l.spentTill) }
+func (l *Lease) owes(now time.Time) bool { return l.spent.units(now) > 0 }

@@ -105,7 +105,10 @@ func (m *Machine) Poll(now time.Time) (c Call, ok bool) {
 		if k, wait := m.absence.incur(now, l, &c, &r); wait {
 			return k, true
 		}
-		l.asked = false
+		if l.asked = false; c.Op == Back {
+			m.wake(l, now)
+			continue
+		}
 		l.granted(now, &c, &r, true)
 	}
 	return Call{}, false
@@ -234,9 +237,10 @@ func (m *Machine) Answer(now time.Time, c *Call, r *Reply) {
 		return
 	}
 	l.asked, l.repeat = false, false
-	if c.Spent > 0 {
-		l.spent = 0
-		m.owing = max(m.owing-1, 0)
+	if len(c.Spent) > 0 {
+		if l.spent = l.spent[len(c.Spent):]; len(l.spent) == 0 {
+			m.owing = max(m.owing-1, 0)
+		}
 	}
 	switch {
 	case c.Op == Back:
@@ -291,7 +295,7 @@ func (m *Machine) shift(now time.Time) {
 			l.drop(now, true)
 			l.raise(l.tookAt.Add(m.class.Rate.Time(1)))
 		}
-		if l.lapse(now); mode == FromStore && l.spent > 0 {
+		if l.lapse(now); mode == FromStore && len(l.spent) > 0 {
 			m.owing++
 		}
 		l.retry = time.Time{}

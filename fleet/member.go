@@ -96,7 +96,7 @@ func Join(class Class, name string, fallback Fallback, store *Store, ledger Ledg
 
 // keep has the ledger keep a debt.
 func (m *Member) keep(c Call) {
-	m.ledger.Keep(Debt{c.Key, c.Spent, c.at.Add(c.Left)}, func() {
+	m.ledger.Keep(Debt{c.Key, c.Wanted, c.at.Add(c.Left)}, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		now := time.Now()

@@ -70,8 +70,9 @@ type step struct {
 
 	// Its windows, and what the member knows of the present one.
 	limit, window, offset, from, to int64
-	known, left, spent              int64
+	known, left                     int64
 	heard                           int64
+	spent                           []Use
 
 	// What the model adds.
 	now    int64
@@ -89,7 +90,7 @@ func newStep(now Stamp, c *Call) *step {
 		horizon: n[5], fencing: n[6], hold: n[7], recovery: n[8], turn: n[9],
 		number: n[10], kind: n[11], wanted: n[12], need: n[13], lead: n[14], quo: n[15], rem: n[16], parts: n[17],
 		depth: n[18], limit: n[19], window: n[20], offset: n[21], from: n[22], to: n[23],
-		known: n[24], left: n[25], spent: n[26], heard: n[27],
+		known: n[24], left: n[25], heard: n[26], spent: c.Spent,
 		now: int64(now), member: c.Member,
 	}
 }
@@ -224,7 +225,7 @@ func (s *step) serve(op Op) (g modelGrant, used int64) {
 		}
 	case op == Take:
 		g, used = s.take()
-		if g.units > 0 || s.spent > 0 {
+		if g.units > 0 || len(s.spent) > 0 {
 			kept := g
 			s.bucket.grants[s.member] = &kept
 			if g.units > 0 {

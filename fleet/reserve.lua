@@ -17,7 +17,9 @@ end
 local arg = {}
 for i = 5, #ARGV do arg[i - 4] = tonumber(ARGV[i]) end
 local seq, fenced, sent, grace, share, horizon, fencing, hold, recovery, turn, number, kind, wanted, need, lead,
-  pq, pr, pd, depth, limit, window, offset, from, to, known, left, spent, heard = unpack(arg)
+  pq, pr, pd, depth, limit, window, offset, from, to, known, left, heard = unpack(arg)
+local spent = {} -- what left when, without asking
+for i = 28, #arg, 2 do spent[#spent + 1] = {units = arg[i], age = arg[i + 1]} end
 local SLOTS, FIXED, SLIDING, LOG = 0, 1, 2, 3
 local WHOLE = 1000000
 
@@ -318,8 +320,10 @@ local function takeWindow()
   end
   local carry, till = carried(at)
   if kind == SLIDING and now < recover and left > 0 then used = math.max(used, known) end -- it weighs until the next window ends
-  used = used + spent
-  if till > 0 then carry = carry + spent end
+  for _, use in ipairs(spent) do
+    if kind == SLIDING and now >= from and now - use.age < from then before = before + use.units else used = used + use.units end
+    if till > 0 then carry = carry + use.units end
+  end
 
   local weight = 0
   if before > 0 then weight = math.ceil(before * (math.min(to - now, window) / window) + 0.001) end
@@ -372,12 +376,13 @@ local function takeLog()
   end
   local ttl = grain + 2 * lead
   local current = math.floor((at_ + ttl) / grain)
-  local function count(n)
+  local function count(part, n)
+    if n == 0 or part < oldest then return end
     total = total + n
-    if n > 0 then redis.call('HINCRBY', B, 'b' .. int(current), int(n)) end
+    redis.call('HINCRBY', B, 'b' .. int(part), int(n))
     if till > 0 then carry = carry + n end
   end
-  count(spent)
+  for _, use in ipairs(spent) do count(math.floor((at_ + ttl - use.age) / grain), use.units) end
 
   local room = most() - total
   if till > 0 then room = math.min(room, most() - carry) end
@@ -388,7 +393,7 @@ local function takeLog()
     g = refused(math.max((oldest + 1) * grain + window - ahead, now + 1000))
   else
     local k = math.min(wanted, room)
-    count(k)
+    count(current, k)
     g = {number = number, k = k, first = current, rem = 0, span = 0, till = now + ttl}
   end
   redis.call('HSET', B, 'total', int(total), 'oldest', int(oldest), 'ahead', int(ahead))
@@ -413,7 +418,7 @@ elseif op == 'take' then
   if kind == SLOTS then g = takeSlots(had)
   elseif kind == LOG then g, used = takeLog()
   else g, used = takeWindow() end
-  if g.k > 0 or spent > 0 then record(g) end
+  if g.k > 0 or #spent > 0 then record(g) end
 elseif op == 'back' and kind == SLOTS then
   if had and had.number == number and wanted <= had.k then giveBackSlots(had, wanted) end
 elseif op == 'back' and had and had.number < number then

@@ -15,7 +15,8 @@ func TestShareOfALongWindow(t *testing.T) {
 	}
 	l, now := m.Lease(""), time.Unix(1_760_000_000, 0)
 	ends := now.Add(25 * m.class.Window / 24)
-	l.spend(now, 3, ends)
+	m.link.clock.sample(now, now, Stamp(now.UnixMicro()))
+	l.spend(now, 3, Stamp(ends.UnixMicro()))
 	if !l.owes(ends.Add(-1)) {
 		t.Error("the store does not hear of it at the end of the window")
 	}
@@ -313,7 +314,7 @@ func TestOwe(t *testing.T) {
 }
 
 // What a process has used in the sliding window before the present one counts less and less. Owe gets what still counts
-// of it, and the store hears of that, less what has faded since.
+// of it, and the store hears of that.
 func TestOweOfTheWindowBefore(t *testing.T) {
 	c, now := classNamed(t, "sliding"), time.Unix(1e9, 0)
 	for _, left := range []time.Duration{c.Window, c.Window * 3 / 4, c.Window / 2, c.Window / 100, time.Millisecond} {
@@ -323,11 +324,116 @@ func TestOweOfTheWindowBefore(t *testing.T) {
 		}
 		l, used := m.Lease(""), c.Limit()/100
 		l.Owe(now, used, now.Add(left))
-		if n := l.owed(now); n < used || n > used+1 {
-			t.Errorf("%v before the window ends, the store hears of %d units, want %d", left, n, used)
+		var c Call
+		if l.testify(now.Add(left/2), &c); len(c.Spent) != 1 || c.Spent[0].Units != used {
+			t.Errorf("%v before the window ends, the store hears of %v, want %d units", left, c.Spent, used)
 		}
-		if n := l.owed(now.Add(left / 2)); n < used/2 || n > used/2+1 {
-			t.Errorf("%v before the window ends, half of that time later, the store hears of %d units, want %d", left, n, used/2)
+	}
+}
+
+// TestFlowsAfterAnAbsence has items come at seven tenths of the limit while the store is away for some windows. They leave on the
+// shares, and go on to leave when it is back: the members tell it what has left, and when.
+func TestFlowsAfterAnAbsence(t *testing.T) {
+	for _, name := range []string{"fixed", "sliding", "log"} {
+		for _, away := range []float64{0.5, 1, 1.25, 2.5, 5} {
+			c := classNamed(t, name)
+			s := newSim(t, c, 4, 1)
+			s.run(3 * time.Second)
+			s.down = true
+			s.run(standardTerms.idle + 5*time.Second + c.Window) // all know that it is away, and the window that began before is over
+			for _, m := range s.members {
+				m.arrive(time.Duration(4 / (0.7 * c.Rate.PerSecond()) * float64(time.Second)))
+			}
+			s.run(time.Duration(away * float64(c.Window)))
+			s.down = false
+			s.run(time.Second)
+			s.run(c.Window / 2)
+			waits := int64(0)
+			for _, m := range s.members {
+				waits += m.queue
+			}
+			if waits > c.Limit()/10 {
+				t.Errorf("%s, away for %v windows: %d items of a limit of %d wait", name, away, waits, c.Limit())
+			}
+			s.run(2 * c.Window)
+			judge := map[Algorithm]func() error{FixedWindow: s.ledger.windows, SlidingWindow: s.ledger.weighed, SlidingLog: s.ledger.within}[c.Algorithm]
+			if err := judge(); err != nil {
+				t.Errorf("%s, away for %v windows: %v", name, away, err)
+			}
+		}
+	}
+}
+
+// TestSlowFlowOnAShare has items come one by one while the store is away, at a third of the limit. None has to wait: what the
+// share grants ahead, and nobody uses in time, does not count.
+func TestSlowFlowOnAShare(t *testing.T) {
+	for _, name := range []string{"fixed", "sliding", "log"} {
+		c := classNamed(t, name)
+		s := newSim(t, c, 4, 1)
+		s.run(3 * time.Second)
+		s.down = true
+		s.run(standardTerms.idle + 5*time.Second + c.Window) // all know that it is away, and the window that began before is over
+		for _, m := range s.members {
+			m.arrive(time.Duration(4 / (0.33 * c.Rate.PerSecond()) * float64(time.Second)))
+		}
+		s.run(2 * c.Window)
+		for _, m := range s.members {
+			if m.queue > c.Limit()/100 {
+				t.Errorf("%s: %d items of %s wait, and %d have left of the limit of %d", name, m.queue, m.name, m.lease.counts.Used, c.Limit())
+			}
+		}
+	}
+}
+
+// TestShareOneByOne has an item come each second while the store is away. At each moment the share gives units back that nobody
+// has used, or asks for others: not for the same again, and also when the clock has become less certain than a part of the log is long.
+func TestShareOneByOne(t *testing.T) {
+	for _, algorithm := range []Algorithm{FixedWindow, SlidingWindow, SlidingLog} {
+		for _, window := range []time.Duration{time.Second, 10 * time.Second} {
+			a := &alone{t: t, now: time.Unix(1_760_000_000, 0), store: Model{ID: "0"}, disk: map[string]Debt{}}
+			a.join(Class{Name: "a", Algorithm: algorithm, Rate: mustRate(t, "200 messages/s"), Window: window}, "m", 1)
+			a.run(5*time.Second, true)
+			a.idle(window, false)
+			a.run(time.Millisecond, false)
+			a.idle(window+time.Second, false)
+			for i := range 40 {
+				if n := a.play(time.Millisecond, false, 1); n < 1 {
+					t.Errorf("%v, %v: nothing left after %d seconds", algorithm, window, i)
+				}
+				a.idle(time.Second, false)
+			}
+		}
+	}
+}
+
+// TestShareIsToldUntilItsWindowEnds has the store come back shortly before a window ends whose shares have all left, after the
+// clocks had eight minutes to go apart.
+func TestShareIsToldUntilItsWindowEnds(t *testing.T) {
+	for _, algorithm := range []Algorithm{FixedWindow, SlidingWindow} {
+		c := Class{Name: "a", Algorithm: algorithm, Rate: mustRate(t, "400 messages/min"), Window: time.Minute}
+		s := newSim(t, c, 2, 1)
+		s.run(3 * time.Second)
+		s.down = true
+		s.run(8 * time.Minute)
+		now := time.UnixMicro(int64(s.stamp()))
+		s.run(now.Truncate(c.Window).Add(c.Window * 3 / 2).Sub(now))
+		for _, m := range s.members {
+			m.queue = c.Limit() / 2
+			m.pump()
+		}
+		s.run(c.Window/2 - 120*time.Millisecond)
+		for _, m := range s.members {
+			m.greedy = true
+			m.pump()
+		}
+		s.down = false
+		s.run(c.Window)
+		judge := s.ledger.windows
+		if algorithm == SlidingWindow {
+			judge = s.ledger.weighed
+		}
+		if err := judge(); err != nil {
+			t.Errorf("%v: %v", algorithm, err)
 		}
 	}
 }

@@ -128,7 +128,7 @@ func (m *simMember) keep(c Call) {
 		if m.asleep {
 			return
 		}
-		m.disk[c.Key] = Debt{Key: c.Key, Units: c.Spent, Until: time.Time{}.Add(m.sim.now + c.Left)}
+		m.disk[c.Key] = Debt{Key: c.Key, Units: c.Wanted, Until: time.Time{}.Add(m.sim.now + c.Left)}
 		m.machine.Answer(m.local(), &c, &Reply{})
 		m.pump()
 	})
@@ -297,8 +297,8 @@ func (m *simMember) depart(now time.Time) {
 			return
 		}
 		m.lease.Take(now, now, cost)
-		if kept := m.disk[m.lease.key].Units; m.lease.spent > kept {
-			s.t.Errorf("%s has used %d of its share, and its ledger has %d", m.name, m.lease.spent, kept)
+		if kept := m.disk[m.lease.key].Units; m.lease.spent.units(now) > kept {
+			s.t.Errorf("%s has used %d of its share, and its ledger has %d", m.name, m.lease.spent.units(now), kept)
 		}
 		s.ledger.record(m, cost)
 		m.costs = append(m.costs[1:], 1+s.r.Int64N(s.sizes))

@@ -38,7 +38,7 @@ func (s *step) takeWindow() (g modelGrant, used int64) {
 	}
 	b := s.bucket
 	from, to = s.turnTo(from, to)
-	carry, till := s.carriedWindow()
+	carry, till := s.carriedWindow(from)
 	weight := s.weight(to)
 	room := s.most() - b.used - weight
 	if till > 0 {
@@ -101,9 +101,9 @@ func (s *step) turnTo(from, to int64) (int64, int64) {
 	return from, to
 }
 
-// carriedWindow counts what the member has used without asking, and returns what carried does,
-// with that.
-func (s *step) carriedWindow() (carry, till int64) {
+// carriedWindow counts what the member has used without asking, in the window in which it left, and returns what carried
+// does, with that.
+func (s *step) carriedWindow(from int64) (carry, till int64) {
 	b, at := s.bucket, s.now
 	if b.expires > 0 {
 		at = b.at
@@ -112,9 +112,15 @@ func (s *step) carriedWindow() (carry, till int64) {
 	if s.kind == int64(SlidingWindow) && s.now < s.class.recover && s.left > 0 {
 		b.used = max(b.used, s.known)
 	}
-	b.used += s.spent
-	if till > 0 {
-		carry += s.spent
+	for _, use := range s.spent {
+		if s.kind == int64(SlidingWindow) && s.now >= from && s.now-use.Age.Microseconds() < from {
+			b.before += use.Units
+		} else {
+			b.used += use.Units
+		}
+		if till > 0 {
+			carry += use.Units
+		}
 	}
 	return carry, till
 }
@@ -152,16 +158,19 @@ func (s *step) takeLog() (g modelGrant, used int64) {
 	b.forget((at-s.window+grain-1)/grain - 1)
 	ttl := grain + 2*s.lead
 	current := (at + ttl) / grain
-	count := func(n int64) {
-		b.total += n
-		if n > 0 {
-			b.grains[current] += n
+	count := func(part, n int64) {
+		if n == 0 || part < b.oldest {
+			return
 		}
+		b.total += n
+		b.grains[part] += n
 		if till > 0 {
 			carry += n
 		}
 	}
-	count(s.spent)
+	for _, use := range s.spent {
+		count((at+ttl-use.Age.Microseconds())/grain, use.Units)
+	}
 	room := s.most() - b.total
 	if till > 0 {
 		room = min(room, s.most()-carry)
@@ -173,7 +182,7 @@ func (s *step) takeLog() (g modelGrant, used int64) {
 		g = s.refused(max((b.oldest+1)*grain+s.window-b.ahead, s.now+1000))
 	default:
 		k := min(s.wanted, room)
-		count(k)
+		count(current, k)
 		g = modelGrant{number: s.number, units: k, first: current, till: s.now + ttl}
 	}
 	s.keep(at, carry, till, s.window+2*grain+ttl)

@@ -1,0 +1,66 @@
+package fleet
+
+import "time"
+
+// A spending is what has left at a member's share of a window, and what the store has not heard of: parts, in the order in
+// which they left.
+type spending []spent
+
+type spent struct {
+	units int64
+	left  time.Time // when the last of them has left, or later
+	until time.Time // from then on they make no difference
+	first time.Time // until of the first of them
+}
+
+// note adds units. They join the part before them if they count about as long, to within grain.
+func (s *spending) note(n spent, grain time.Duration) {
+	n.first = n.until
+	if i := len(*s) - 1; i >= 0 {
+		if last := &(*s)[i]; n.until.Sub(last.first).Abs() < grain {
+			last.units += n.units
+			last.left, last.until = latest(last.left, n.left), latest(last.until, n.until)
+			return
+		}
+	}
+	*s = append(*s, n)
+}
+
+// units returns how many units count at now.
+func (s spending) units(now time.Time) (units int64) {
+	for _, part := range s {
+		if now.Before(part.until) {
+			units += part.units
+		}
+	}
+	return units
+}
+
+// until returns from when on nothing of it makes a difference.
+func (s spending) until() (at time.Time) {
+	for _, part := range s {
+		at = latest(at, part.until)
+	}
+	return at
+}
+
+// lapse forgets the first parts if they count no more.
+func (s *spending) lapse(now time.Time) {
+	for len(*s) > 0 && !now.Before((*s)[0].until) {
+		*s = (*s)[1:]
+	}
+}
+
+// uses returns what the store has to hear, the first parts if there are many. A clock that is fast by less than a thousandth
+// makes no Use older than it is.
+func (s spending) uses(now time.Time) []Use {
+	uses := make([]Use, 0, len(s))
+	for _, part := range s[:min(len(s), mostUses)] {
+		age := max(now.Sub(part.left), 0)
+		uses = append(uses, Use{part.units, age - age/1000})
+	}
+	return uses
+}
+
+// mostUses bounds what one call tells.
+const mostUses = 32
