@@ -86,6 +86,8 @@ func (l *Lease) ask(now time.Time) (units, need int64, at time.Time) {
 	}
 	if units = max(units, 1); class.Algorithm == Slots {
 		units, need = l.wholeItems(rest, units)
+	} else {
+		units = max(units, l.debt) // what has left is told at once
 	}
 	at = latest(latest(at, l.retry), l.paused.Add(-m.link.leadTime()))
 	if class.Algorithm == Slots {
@@ -243,7 +245,9 @@ func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 			b.till = b.till.Add(-m.absence.doubt(now))
 		}
 	}
-	l.add(b)
+	if paid := l.add(b); local && paid > 0 {
+		l.spend(now, paid, b.ends)
+	}
 	m.wake(l, now)
 	m.changed(l, now)
 }

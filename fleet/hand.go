@@ -137,15 +137,17 @@ func (h *hand) shift() {
 	h.held[0].joins = false
 }
 
-// add puts a block into the hand. There is room: the Machine asks only then.
-func (h *hand) add(b block) {
-	paid := min(h.debt, b.units)
+// add puts a block into the hand, and returns how many of its units pay for what has left without. There is room: the
+// Machine asks only then.
+func (h *hand) add(b block) (paid int64) {
+	paid = min(h.debt, b.units)
 	b.used, h.debt = paid, h.debt-paid
 	if h.isFull() {
 		h.counts.Expired += b.left()
-		return
+		return paid
 	}
 	h.put(b)
+	return paid
 }
 
 // put puts a block after the others.

@@ -385,6 +385,48 @@ func TestSlowFlowOnAShare(t *testing.T) {
 	}
 }
 
+// TestDebtIsPaidByTheShare has answers charge a member for more than it was granted, while the store is away: units of the
+// share pay for that. The store hears of these, too, and of no others twice.
+func TestDebtIsPaidByTheShare(t *testing.T) {
+	for _, algorithm := range []Algorithm{FixedWindow, SlidingWindow, SlidingLog} {
+		for _, lost := range []bool{false, true} {
+			c := Class{Name: "a", Algorithm: algorithm, Rate: mustRate(t, "10000 tokens/min"), Window: time.Minute}
+			s := newSim(t, c, 2, 1)
+			s.run(5 * time.Second)
+			s.down = true
+			s.run(3*time.Minute - time.Duration(s.stamp())*time.Microsecond%time.Minute)
+			first, other := s.members[0], s.members[1]
+			for range 40 {
+				first.queue = 1
+				for first.pump(); first.queue > 0; {
+					s.run(10 * time.Millisecond)
+				}
+				s.run(20 * time.Millisecond)
+			}
+			for range 40 {
+				first.lease.Take(first.local(), first.local(), 99)
+				s.ledger.record(first, 99)
+			}
+			first.pump()
+			s.run(time.Second)
+			if kept := first.disk[""].Units; kept < 4000 {
+				t.Errorf("%v: the ledger has %d units of 4,000", algorithm, kept)
+			}
+			if s.down = false; lost {
+				s.restart()
+			}
+			s.run(time.Second)
+			other.greedy = true
+			other.pump()
+			s.run(20 * time.Second)
+			units := s.ledger.of(first.name, 0) + s.ledger.of(other.name, 0)
+			if limit := c.Limit(); units > limit || !lost && units < limit*98/100 {
+				t.Errorf("%v, the store was empty: %v: %d units have left of %d", algorithm, lost, units, limit)
+			}
+		}
+	}
+}
+
 // TestShareOneByOne has an item come each second while the store is away. At each moment the share gives units back that nobody
 // has used, or asks for others: not for the same again, and also when the clock has become less certain than a part of the log is long.
 func TestShareOneByOne(t *testing.T) {
