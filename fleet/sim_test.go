@@ -41,6 +41,7 @@ type sim struct {
 	lose   float64       // of the messages
 	double float64
 
+	writes   time.Duration // how long a disk takes for what a member keeps, at most
 	lateness time.Duration // of departures, on average
 	pauses   float64       // how often a departure is much too late
 	renumber bool          // the mutant that repeats without the number
@@ -87,7 +88,7 @@ type simMember struct {
 }
 
 func newSim(t testing.TB, class Class, members int, seed uint64) *sim {
-	s := &sim{t: t, r: rand.New(rand.NewPCG(seed, 1)), class: class, delay: 200 * time.Microsecond, lateness: 10 * time.Microsecond, model: &Model{ID: "0"}, skew: 20 * 365 * 24 * time.Hour}
+	s := &sim{t: t, r: rand.New(rand.NewPCG(seed, 1)), class: class, delay: 200 * time.Microsecond, writes: 5 * time.Millisecond, lateness: 10 * time.Microsecond, model: &Model{ID: "0"}, skew: 20 * 365 * 24 * time.Hour}
 	s.store = func(now Stamp, c *Call) (Reply, error) { return s.model.Do(now, c), nil }
 	s.sizes = 1
 	s.ledger = ledger{sim: s}
@@ -124,7 +125,7 @@ func (s *sim) member(name string, first int64, disk map[string]Debt) *simMember 
 
 // keep writes a debt to the disk, which takes a while. The disk counts by real time.
 func (m *simMember) keep(c Call) {
-	m.sim.after(time.Duration(m.sim.r.Int64N(int64(5*time.Millisecond))), func() {
+	m.sim.after(time.Duration(m.sim.r.Int64N(int64(m.sim.writes))), func() {
 		if m.asleep {
 			return
 		}

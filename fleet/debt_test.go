@@ -1,0 +1,39 @@
+package fleet
+
+import (
+	"testing"
+	"time"
+)
+
+// TestStoreBeforeTheDisk cuts a member off for longer than a window, and its disk is slow. The store is back before that has
+// kept what the share would let leave. So nothing leaves at the share any more, and the member does not wait for the disk.
+func TestStoreBeforeTheDisk(t *testing.T) {
+	for algorithm, judge := range map[Algorithm]func(*ledger) error{
+		FixedWindow: (*ledger).windows, SlidingWindow: (*ledger).weighed, SlidingLog: (*ledger).within,
+	} {
+		class := Class{Name: "a", Algorithm: algorithm, Rate: mustRate(t, "3000 messages/min"), Window: time.Minute}
+		s := newSim(t, class, 2, 1)
+		s.writes = time.Minute
+		s.run(50 * time.Second)
+		first, other := s.members[0], s.members[1]
+		first.cut = true
+		s.run(71 * time.Second)
+		first.greedy = true
+		first.pump()
+		s.run(time.Second)
+		if l := first.lease; first.machine.mode != OnShare || l.grant == nil {
+			t.Fatalf("%v: the mode is %v, and the disk was asked for %v", algorithm, first.machine.mode, l.grant)
+		}
+		first.cut = false
+		s.run(time.Second)
+		if n := first.lease.Counts().Used; n < 500 {
+			t.Errorf("%v: %d have left while the disk is slow", algorithm, n)
+		}
+		other.greedy = true
+		other.pump()
+		s.run(2 * time.Minute)
+		if err := judge(&s.ledger); err != nil {
+			t.Errorf("%v: %v", algorithm, err)
+		}
+	}
+}
