@@ -1,6 +1,9 @@
 package shaper
 
-import "time"
+import (
+	"sort"
+	"time"
+)
 
 // A slot of a fleet that is not used in time is lost. So a shared class leaves slots to others that classes above or
 // beneath it, which only this process has, do not let it use.
@@ -34,7 +37,7 @@ func (s *shared) yield(now time.Time, units, n int64, cost *Cost) int64 {
 const longestLease = 125 * time.Millisecond
 
 // fitting returns how many of so many units the classes above and beneath let leave from a time on while as many slots
-// of the class last: all, or at most a half, a quarter and so on, and at least the n of the next item.
+// of the class last: all, or as many as are found in steps of an eighth, and at least the n of the next item.
 func (s *shared) fitting(now, from time.Time, units, n int64, cost *Cost) int64 {
 	for units > n {
 		items, by := units/n, from.Add(s.perishing().Rate.Time(units))
@@ -42,7 +45,7 @@ func (s *shared) fitting(now, from time.Time, units, n int64, cost *Cost) int64 
 		if fit == items && !s.above(now, items-1, cost).After(by) {
 			return units
 		}
-		units = min(units/2, fit*n)
+		units = min(units*7/8, fit*n)
 	}
 	return n
 }
@@ -91,8 +94,7 @@ func (f *feed) letting(now, by time.Time, most int64) (items int64) {
 	return items
 }
 
-// letting returns how many of the items that wait in the contender and beneath it may leave by a time, at most so many:
-// so many as are found by halving.
+// letting returns how many of the items that wait in the contender and beneath it may leave by a time, at most so many.
 func (k *contender) letting(now, by time.Time, most int64) int64 {
 	n := k.node
 	if k.isQueue {
@@ -104,9 +106,8 @@ func (k *contender) letting(now, by time.Time, most int64) int64 {
 	}
 	if head := n.asChild.head; head != nil {
 		units := head.Cost.in(n.kind)
-		for most > 0 && n.lets(now, (most-1)*units, units).After(by) {
-			most /= 2
-		}
+		late := func(others int) bool { return n.lets(now, int64(others)*units, units).After(by) }
+		most = int64(sort.Search(int(most), late))
 	}
 	return most
 }
