@@ -42,11 +42,16 @@ func TestNextItems(t *testing.T) {
 	if !slices.Equal(i, items{3, 1, maxUnits}) || !i.set([]int64{3, 1, 1 << 30}, &class) || i.set(told, &class) {
 		t.Errorf("the items are %v", i)
 	}
-	for _, n := range []int64{4, 5, 1, maxUnits} {
-		i.leave(n)
+	for _, c := range []struct {
+		left int64
+		next items
+	}{{4, items{5, 1, maxUnits}}, {5, items{1, maxUnits}}, {1, items{maxUnits}}, {maxUnits, items{maxUnits}}} {
+		if i.leave(c.left); !slices.Equal(i, c.next) {
+			t.Errorf("after one of %d the items are %v, want %v", c.left, i, c.next)
+		}
 	}
-	if !slices.Equal(i, items{maxUnits}) {
-		t.Errorf("the items are %v", i)
+	if n := (items{1, 3, 2}).largest(); n != 3 {
+		t.Errorf("the largest of 1, 3 and 2 is %d", n)
 	}
 	if n := testing.AllocsPerRun(100, func() { i.set(told, &class); i.leave(5); i.largest() }); n > 0 {
 		t.Errorf("%v allocations", n)
