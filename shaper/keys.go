@@ -245,6 +245,9 @@ func (k *keys) retire(now time.Time, c *Class) {
 	if c.retiring.Store(c.isAwaited()); c.retiring.Load() || c.lingers || k.letLinger(now, c) {
 		return
 	}
+	if l, ok := c.limiter.(*leased); ok && l.owes() {
+		c.backing.note(now)
+	}
 	delete(k.active, c.key)
 	forget(c.limiter)
 	switch {

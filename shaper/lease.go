@@ -167,12 +167,28 @@ func (l *leased) Take(since, now time.Time, n int64) {
 	l.taken += n
 }
 
-// Amend implements limit.Amender.
+// Amend implements limit.Amender. What costs less makes the lease no larger: the limiter within may
+// have given less back, or nothing. The ledger learns of it with the next lease.
 func (l *leased) Amend(now, then time.Time, n int64) {
 	limit.Amend(l.Limiter, now, then, n)
-	l.units -= n
-	l.taken += n
+	if n > 0 {
+		l.latest = later(l.latest, now)
+		l.units -= n
+		l.taken += n
+		l.cover()
+	}
 }
+
+// cover asks for another lease if the last one does not hold what was charged: more has left than it
+// had, or it is over. Nothing else might ask for long.
+func (l *leased) cover() {
+	if l.units < 0 || l.until.Before(l.latest) {
+		l.ask(0)
+	}
+}
+
+// owes reports whether the ledger will not know all that was charged when it has answered.
+func (l *leased) owes() bool { return l.asking && l.asked.Units < l.taken }
 
 // ask asks the ledger for a lease of n units and more, unless it has been asked already, or
 // does not answer. The lease is not smaller than what remains of the last one: both hold
@@ -207,6 +223,9 @@ func (l *leased) answer(now time.Time, granted int64) {
 		l.units, l.until = granted-l.taken, l.asked.Until.Add(-leavePatience)
 	}
 	if c.limiter == l {
+		if l.units < 0 && !c.isSpare { // a spare one may be another key's soon
+			l.cover()
+		}
 		c.update(now)
 		root.wake(now)
 	}

@@ -1,0 +1,129 @@
+package shaper
+
+import (
+	"testing"
+	"time"
+
+	"shaper/policy"
+)
+
+// settle says that an answer charges an item that left at the time then.
+func (k *keptClass) settle(c *Class, then time.Duration, more int64) {
+	c.Provider().Settle(at(k.now), at(then), costOf(k.conf.Rate.Kind(), more))
+}
+
+// crashAndSpend starts another process from what the disk has, and returns how many of n items leave of
+// the class, or of the bucket that join returns.
+func (k *keptClass) crashAndSpend(n int, join func() *Class) int64 {
+	found := k.disk.crash(false)
+	k.now += ms
+	back := k.now
+	k.start(func() time.Duration { return ms }, found)
+	if join != nil {
+		return int64(k.spendIn(join(), n))
+	}
+	for range n {
+		k.offer(1)
+	}
+	k.run(k.now + second)
+	return k.total(back, k.now+1)
+}
+
+// hourly returns classes that keep 1,000 an hour.
+func hourly() map[policy.Algorithm]policy.Class {
+	confs := map[policy.Algorithm]policy.Class{}
+	for _, a := range []policy.Algorithm{policy.FixedWindow, policy.SlidingLog, policy.SlidingWindow, policy.Token, policy.GCRA} {
+		conf := classBy(a, "1000 messages/h")
+		conf.Queue = policy.Queue{}
+		if a.HasBurst() {
+			conf.Burst = policy.Burst{N: 1000, Kind: conf.Rate.Kind()}
+		}
+		confs[a] = conf
+	}
+	return confs
+}
+
+// What answers charge is kept as soon as the disk has written it, although nothing leaves afterwards.
+func TestCrashKeepsWhatAnswersCharge(t *testing.T) {
+	for a, conf := range hourly() {
+		for name, takes := range map[string]time.Duration{"fast": 0, "slow": 50 * ms, "late": 1500 * ms} {
+			k := &keptClass{conf: conf, now: time.Hour}
+			k.start(func() time.Duration { return takes }, nil)
+			for range 8 {
+				k.offer(1)
+			}
+			k.run(k.now + 4*second)
+			if got := k.total(0, k.now+1); got != 8 {
+				t.Fatalf("%s: %d left, want 8", a, got)
+			}
+			for range 8 {
+				k.settle(k.class, k.now-second, 99)
+			}
+			k.run(k.now + 4*second)
+			if got := k.crashAndSpend(1000, nil); got > 203 || got < 189 { // a token comes back every 3.6 s
+				t.Errorf("%s, %s: after 800 of 1000, %d left, want 190 to 200", a, name, got)
+			}
+		}
+	}
+}
+
+// What an answer charges when the lease is over counts from then on, also after a crash.
+func TestAnswerAfterTheLease(t *testing.T) {
+	k := &keptClass{conf: hourly()[policy.FixedWindow], now: time.Hour - 2*time.Minute}
+	k.start(func() time.Duration { return ms }, nil)
+	k.offer(1)
+	k.run(time.Hour + second)
+	k.settle(k.class, k.now-2*time.Minute, 8) // less than the rest of the lease
+	k.run(k.now + second)
+	if got := k.crashAndSpend(1100, nil); got > 992 || got < 980 {
+		t.Errorf("%d left in the window in which the answer charged 8, want 982 to 992", got)
+	}
+}
+
+// What an answer gives back to no limit makes no lease larger: else a crash would forget what left.
+func TestLeaseGetsNothingBack(t *testing.T) {
+	k := &keptClass{conf: hourly()[policy.FixedWindow], now: time.Hour - 2*time.Minute}
+	k.start(func() time.Duration { return ms }, nil)
+	for range 900 {
+		k.offer(1)
+	}
+	k.run(time.Hour + second)
+	k.offer(1)
+	k.run(k.now + second)
+	for range 900 {
+		k.settle(k.class, k.now-2*time.Minute, -1) // of the window before
+	}
+	for range 700 {
+		k.offer(1)
+	}
+	k.run(k.now + second)
+	if got := k.total(time.Hour, k.now+1); got != 701 {
+		t.Fatalf("%d left in the window, want 701", got)
+	}
+	if got := k.crashAndSpend(1000, nil); got > 299 || got < 289 {
+		t.Errorf("after 701 of 1000, %d left, want 289 to 299", got)
+	}
+}
+
+// What answers charge to a key is kept, also if nobody uses its bucket when the disk answers.
+func TestCrashKeepsWhatAnswersChargeKeys(t *testing.T) {
+	for a, conf := range hourly() {
+		k := &keptClass{conf: perRecipient(100, conf), now: time.Hour}
+		k.start(func() time.Duration { return 50 * ms }, nil)
+		one := func() *Class { return k.class.JoinKey(at(k.now), to(t, k.class, 1)) }
+		bucket := one()
+		for range 8 { // the last ones ask for another lease, which has no answer yet
+			if it := (&Item{Cost: Cost{Messages: 1}, Patient: true}); bucket.Enter(at(k.now), it) != Leaves {
+				k.run(k.now + second)
+			}
+		}
+		for range 8 {
+			k.settle(bucket, k.now, 99)
+		}
+		bucket.Quit(at(k.now))
+		k.run(k.now + second)
+		if got := k.crashAndSpend(300, one); got > 203 || got < 189 {
+			t.Errorf("%s: after 800 of 1000, %d left of the key, want 190 to 200", a, got)
+		}
+	}
+}
