@@ -22,7 +22,8 @@ type absence struct {
 	own       Class         // the class at the share of the member, or at the rate of the fallback
 	heir      *Model        // hands that out while the store is away
 	heirSince time.Time
-	keeps     bool // a ledger keeps what leaves of the share of a window; see keep
+	calls     int64 // to heirs so far; a lease that is made anew goes on from there
+	keeps     bool  // a ledger keeps what leaves of the share of a window; see keep
 }
 
 // mode returns the mode that holds at now.

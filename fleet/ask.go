@@ -193,9 +193,10 @@ func (l *Lease) nextNumber(c *Call) int64 {
 		l.number++
 		return l.number
 	}
-	l.own++
-	c.Class, c.Lead, c.Fence, c.Share = &l.machine.absence.own, 0, 0, 0
-	return l.own
+	a := &l.machine.absence
+	a.calls++
+	c.Class, c.Lead, c.Fence, c.Share = &a.own, 0, 0, 0
+	return a.calls
 }
 
 // testify adds to a call what the member knows of the window. What has left at its share comes when the store knows what all

@@ -29,7 +29,6 @@ type Lease struct {
 	next    items     // the next of it
 	opens   time.Time // what waits cannot leave before, whatever is in hand; zero: nothing else is slower
 	number  int64     // of the last Take
-	own     int64     // of the last Take from the member's own store
 	asked   bool      // a Take or a Back is on its way
 	unused  bool      // the Machine forgets the lease when it can
 	repeat  bool      // the last Take has failed: the same number goes again

@@ -228,8 +228,10 @@ func (m *Machine) Answer(now time.Time, c *Call, r *Reply) {
 		m.testify(now, r)
 	}
 	if !informed && m.owing > 0 {
-		for _, l := range m.absence.debtors(now) {
-			m.wake(l, now)
+		for _, l := range m.leases {
+			if len(l.spent) > 0 { // also if that counts no more: then it has to be forgotten
+				m.wake(l, now)
+			}
 		}
 	}
 	l := m.leases[c.Key]

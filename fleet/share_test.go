@@ -479,3 +479,24 @@ func TestShareIsToldUntilItsWindowEnds(t *testing.T) {
 		}
 	}
 }
+
+// TestShareAgain has the lease of a key forgotten and made anew while the store is away. The member's own store does not take
+// its calls for late ones of the lease before.
+func TestShareAgain(t *testing.T) {
+	a := &alone{t: t, now: time.Unix(1_760_000_000, 0), store: Model{ID: "0"}, disk: map[string]Debt{}}
+	a.join(Class{Name: "a", Algorithm: SlidingLog, Rate: mustRate(t, "200 messages/s"), Window: time.Second}, "m", 1)
+	a.run(5*time.Second, true)
+	a.idle(3*time.Second, false)
+	a.run(3*time.Second, false)
+	a.m.Forget(a.m.Lease(""))
+	for len(a.m.leases) > 0 {
+		a.m.Poll(a.now)
+		a.now = a.now.Add(time.Second)
+	}
+	before := a.m.absence.calls
+	a.m.Lease("").Want(a.now, 1, 1)
+	a.m.Poll(a.now)
+	if n := a.m.absence.calls - before; n == 0 || n > 3 {
+		t.Errorf("%d calls for one item, want one or some", n)
+	}
+}
