@@ -331,23 +331,29 @@ func TestOweOfTheWindowBefore(t *testing.T) {
 	}
 }
 
+// onShares returns four members whose store is away. All of them know that, and the window that began before is over. Items come
+// one by one, so that a part of the limit is used.
+func onShares(t *testing.T, c Class, part float64) *sim {
+	s := newSim(t, c, 4, 1)
+	s.run(3 * time.Second)
+	s.down = true
+	s.run(standardTerms.idle + 5*time.Second + c.Window)
+	for _, m := range s.members {
+		m.arrive(time.Duration(4 / (part * c.Rate.PerSecond()) * float64(time.Second)))
+	}
+	return s
+}
+
 // TestFlowsAfterAnAbsence has items come at seven tenths of the limit while the store is away for some windows. They leave on the
 // shares, and go on to leave when it is back: the members tell it what has left, and when.
 func TestFlowsAfterAnAbsence(t *testing.T) {
 	for _, name := range []string{"fixed", "sliding", "log"} {
 		for _, away := range []float64{0.5, 1, 1.25, 2.5, 5} {
 			c := classNamed(t, name)
-			s := newSim(t, c, 4, 1)
-			s.run(3 * time.Second)
-			s.down = true
-			s.run(standardTerms.idle + 5*time.Second + c.Window) // all know that it is away, and the window that began before is over
-			for _, m := range s.members {
-				m.arrive(time.Duration(4 / (0.7 * c.Rate.PerSecond()) * float64(time.Second)))
-			}
+			s := onShares(t, c, 0.7)
 			s.run(time.Duration(away * float64(c.Window)))
 			s.down = false
-			s.run(time.Second)
-			s.run(c.Window / 2)
+			s.run(time.Second + c.Window/2)
 			waits := int64(0)
 			for _, m := range s.members {
 				waits += m.queue
@@ -369,13 +375,7 @@ func TestFlowsAfterAnAbsence(t *testing.T) {
 func TestSlowFlowOnAShare(t *testing.T) {
 	for _, name := range []string{"fixed", "sliding", "log"} {
 		c := classNamed(t, name)
-		s := newSim(t, c, 4, 1)
-		s.run(3 * time.Second)
-		s.down = true
-		s.run(standardTerms.idle + 5*time.Second + c.Window) // all know that it is away, and the window that began before is over
-		for _, m := range s.members {
-			m.arrive(time.Duration(4 / (0.33 * c.Rate.PerSecond()) * float64(time.Second)))
-		}
+		s := onShares(t, c, 0.33)
 		s.run(2 * c.Window)
 		for _, m := range s.members {
 			if m.queue > c.Limit()/100 {
