@@ -88,38 +88,53 @@ func TestLogRemembersWhatLeftBeforeATakeTooEarly(t *testing.T) {
 	}
 }
 
+// A writing log has items that take time to leave, in any order.
+type writing struct {
+	*SlidingLog
+	charged, left []event // at is when they were charged, or left
+}
+
+func (w *writing) charge(now time.Duration, n int64) {
+	w.Take(at(now), at(now), n)
+	w.charged = append(w.charged, event{now, n})
+}
+
+func (w *writing) leave(i int, now time.Duration) {
+	w.Left(at(now), at(w.charged[i].at), w.charged[i].n)
+	w.left = append(w.left, event{now, w.charged[i].n})
+	w.charged = slices.Delete(w.charged, i, i+1)
+}
+
+// leaveWithin has no item take a window to leave.
+func (w *writing) leaveWithin(now, window time.Duration) {
+	for len(w.charged) > 0 && now-w.charged[0].at >= window {
+		w.leave(0, w.charged[0].at+window-1)
+	}
+}
+
 // Items take time to leave, in any order. No window of the instants at which they left holds more
 // than the limit, and an item waits for nothing else.
 func TestLogHoldsForWhenItemsLeft(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := setting{limit: rapid.Int64Range(1, 12).Draw(t, "limit"), window: 1000}
-		l := NewSlidingLog(at(0), s.rate(), s.window)
-		var charged, left []event // in order; at is when they were charged, or left
-		leaves := func(i int, now time.Duration) {
-			l.Left(at(now), at(charged[i].at), charged[i].n)
-			left = append(left, event{now, charged[i].n})
-			charged = slices.Delete(charged, i, i+1)
-		}
+		l := &writing{SlidingLog: NewSlidingLog(at(0), s.rate(), s.window)}
 		now := time.Duration(0)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now += time.Duration(rapid.IntRange(0, 300).Draw(t, "pause"))
-			for len(charged) > 0 && now-charged[0].at >= s.window {
-				leaves(0, charged[0].at+s.window-1) // no item takes a window to leave
-			}
+			l.leaveWithin(now, s.window)
 			if n := anyCost(t, s.limit); rapid.Bool().Draw(t, "charge") && !l.Next(at(now), 0, n).After(at(now)) {
-				l.Take(at(now), at(now), n)
-				charged = append(charged, event{now, n})
-			} else if len(charged) > 0 {
-				leaves(rapid.IntRange(0, len(charged)-1).Draw(t, "which"), now)
+				l.charge(now, n)
+			} else if len(l.charged) > 0 {
+				l.leave(rapid.IntRange(0, len(l.charged)-1).Draw(t, "which"), now)
 			}
 			n := anyCost(t, s.limit)
-			if next := l.Next(at(now), 0, n); !next.After(at(now)) != logAllows(s, append(slices.Clone(left), charged...), now, n) {
-				t.Fatalf("at %d, %d units may leave at %d; left: %v, on their way: %v", now, n, next.Sub(start), left, charged)
+			if next := l.Next(at(now), 0, n); !next.After(at(now)) != logAllows(s, append(slices.Clone(l.left), l.charged...), now, n) {
+				t.Fatalf("at %d, %d units may leave at %d; left: %v, on their way: %v", now, n, next.Sub(start), l.left, l.charged)
 			}
 		}
-		for i := range left {
-			if most := mostInWindow(left[i].at, left, s.window); most > s.limit {
-				t.Fatalf("%d units left in the window that ends at %d, of %v", most, left[i].at, left)
+		for i := range l.left {
+			if most := mostInWindow(l.left[i].at, l.left, s.window); most > s.limit {
+				t.Fatalf("%d units left in the window that ends at %d, of %v", most, l.left[i].at, l.left)
 			}
 		}
 	})
@@ -260,30 +275,21 @@ func TestLogMovesAnItemWhenTheLimitHasChanged(t *testing.T) {
 func TestLogHoldsForWhenItemsLeftIfTheLimitChanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := setting{limit: 10, window: 1000}
-		l := NewSlidingLog(at(0), s.rate(), s.window)
-		var charged, left []event
-		leaves := func(i int, now time.Duration) {
-			l.Left(at(now), at(charged[i].at), charged[i].n)
-			left = append(left, event{now, charged[i].n})
-			charged = slices.Delete(charged, i, i+1)
-		}
+		l := &writing{SlidingLog: NewSlidingLog(at(0), s.rate(), s.window)}
 		now := time.Duration(0)
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now += time.Duration(rapid.IntRange(0, 300).Draw(t, "pause"))
-			for len(charged) > 0 && now-charged[0].at >= s.window {
-				leaves(0, charged[0].at+s.window-1) // no item takes a window to leave
-			}
+			l.leaveWithin(now, s.window)
 			n := rapid.Int64Range(1, 60).Draw(t, "n")
 			allowed := !l.Next(at(now), 0, n).After(at(now))
-			if used := mostInWindow(now, append(slices.Clone(left), charged...), s.window); allowed && used+min(n, s.limit) > s.limit {
-				t.Fatalf("at %d, %d units may leave by a limit of %d; left: %v, on their way: %v", now, n, s.limit, left, charged)
+			if used := mostInWindow(now, append(slices.Clone(l.left), l.charged...), s.window); allowed && used+min(n, s.limit) > s.limit {
+				t.Fatalf("at %d, %d units may leave by a limit of %d; left: %v, on their way: %v", now, n, s.limit, l.left, l.charged)
 			}
 			switch step := rapid.IntRange(0, 2).Draw(t, "step"); {
 			case step == 0 && allowed:
-				l.Take(at(now), at(now), n)
-				charged = append(charged, event{now, n})
-			case step == 1 && len(charged) > 0:
-				leaves(rapid.IntRange(0, len(charged)-1).Draw(t, "which"), now)
+				l.charge(now, n)
+			case step == 1 && len(l.charged) > 0:
+				l.leave(rapid.IntRange(0, len(l.charged)-1).Draw(t, "which"), now)
 			case step == 2:
 				s.limit = rapid.Int64Range(1, 40).Draw(t, "limit")
 				l.SetRate(at(now), s.rate(), 0)
