@@ -100,7 +100,7 @@ func (t *tcpSession) tend(now time.Time) {
 		if t.stage == relaying && isOld(&t.conf.Listener, t.id, age) {
 			t.relay.age(now, quiet)
 		}
-		if t.stage == relaying && t.server.stopping.Load() {
+		if t.stage == relaying && t.server.drains.Load() {
 			t.relay.drain(now, quiet)
 		}
 	})

@@ -53,6 +53,7 @@ type Server struct {
 	relayAt  relayAddrs
 	routing  routing
 	stopping atomic.Bool // Shutdown has begun; it is set with mu held
+	drains   atomic.Bool // it lets open sessions go on, so those that can end well do
 	failing  ratelimit   // of errors of accept: they mostly have one cause for all listeners
 
 	// mu guards all that follows.
@@ -167,10 +168,11 @@ func addReasons(l *stats.ListenerReading, p policy.Protocol) {
 
 // Shutdown stops accepting, lets open sessions go on until ctx ends, resets those that
 // remain, and waits for every goroutine of the server. It returns how many sessions it
-// reset. Meanwhile the janitor ends idle sessions of messages. Shutdown may be called again,
+// reset. Until ctx ends, the janitor ends idle sessions of messages. Shutdown may be called again,
 // for example with a context that ends sooner.
 func (s *Server) Shutdown(ctx context.Context) (reset int) {
 	s.mu.Lock()
+	s.drains.Store(ctx.Err() == nil)
 	s.stopping.Store(true)
 	for at, b := range s.bound {
 		b.close()
@@ -201,6 +203,7 @@ func (s *Server) Shutdown(ctx context.Context) (reset int) {
 // many these were. The youngest session goes first: otherwise each slot that becomes free would
 // start a session that waits for one.
 func (s *Server) resetAll() (n int) {
+	s.drains.Store(false)
 	for _, one := range slices.Backward(s.all()) {
 		if one.abort(stats.Drained) {
 			n++

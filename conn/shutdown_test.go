@@ -252,6 +252,31 @@ func TestShutdownEndsIdleSessions(t *testing.T) {
 	}
 }
 
+// A stop without a drain resets idle sessions too, even if the janitor comes to one before its reset.
+func TestShutdownResetsIdleSessions(t *testing.T) {
+	to, conns := listen(t)
+	r := run(t, class("c", "1000 messages/s")+listener("l", "http", to, "c"))
+	client, server := r.open(conns)
+	send(t, client, getShort)
+	expect(t, server, getShort)
+	send(t, server, answerShort)
+	expect(t, client, answerShort)
+	r.open(conns)
+	all := r.all()
+	idle, youngest := all[0].(*tcpSession), all[1].(*tcpSession)
+	reset := make(chan int, 1)
+	youngest.mu.Lock() // the reset of all waits at its first session
+	go func() { reset <- r.Shutdown(expired) }()
+	until(t, "it stops", r.stopping.Load)
+	idle.tend(time.Now())
+	youngest.mu.Unlock()
+	if n := <-reset; n != 2 {
+		t.Errorf("%d sessions were reset, want 2", n)
+	}
+	expectReset(t, client)
+	expectReset(t, server)
+}
+
 // A stop lets requests end that have begun: the last answer says that it is the last.
 func TestShutdownEndsRequests(t *testing.T) {
 	const post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody"
