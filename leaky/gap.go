@@ -15,6 +15,7 @@ import (
 // they accepted, however good the average is. A late departure that is followed by
 // one on time makes such a short gap. A Gap never makes up for lateness.
 type Gap struct {
+	limit.Start
 	rate unit.Rate
 	last time.Time // when the last item left
 	cost int64     // what that item costs

@@ -15,12 +15,40 @@ type Amender interface {
 	Amend(now, then time.Time, n int64)
 }
 
-// Amend calls Amend of a limiter that has it. Others keep what they have charged.
+// Amend calls Amend of a limiter that has it. Others keep what they have charged. A limiter gives
+// nothing back for an item that another one has charged, before it took the place of that.
 func Amend(l Limiter, now, then time.Time, n int64) {
+	if s, ok := l.(successor); ok && n < 0 && !s.charged(then) {
+		return
+	}
 	if a, ok := l.(Amender); ok {
 		a.Amend(now, then, n)
 	}
 }
+
+// Succeed says that l has taken the place of another limiter at now: all that left until then was
+// charged to that one.
+func Succeed(l Limiter, now time.Time) {
+	if s, ok := l.(successor); ok {
+		s.succeed(now)
+	}
+}
+
+// A successor is a limiter that may take the place of another one. It has a Start.
+type successor interface {
+	succeed(now time.Time)
+	charged(then time.Time) bool
+}
+
+// A Start is the part of a limiter that knows when it has taken the place of another one; zero if it
+// has not.
+type Start struct{ at time.Time }
+
+func (s *Start) succeed(now time.Time) { s.at = now }
+
+// charged reports whether the limiter, and not one before it, was charged for an item that left at
+// the time then.
+func (s *Start) charged(then time.Time) bool { return s.at.IsZero() || then.After(s.at) }
 
 // Amend implements Amender, for each part.
 func (a *All) Amend(now, then time.Time, n int64) {

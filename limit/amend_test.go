@@ -83,3 +83,43 @@ func TestAmendGivesBackNoMoreThanCounts(t *testing.T) {
 		})
 	}
 }
+
+// A limiter that has taken the place of another one gives nothing back for what left until then,
+// whenever the answer comes. It gives back what has left since like any other.
+func TestAmendOfASuccessor(t *testing.T) {
+	for _, a := range amending {
+		t.Run(a.name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				s, begins := anySetting(t), start.Add(time.Hour)
+				already, n := anyCost(t, a.whole(s)), anyCost(t, a.whole(s))
+				left := begins.Add(1 + anyPause(t, s))
+				answered := left.Add(anyPause(t, s))
+				limiter := func(amends func(Limiter)) Limiter {
+					l := a.make(begins, s)
+					l.Take(begins, begins, already)
+					l.Take(left, left, n)
+					amends(l)
+					return l
+				}
+				back := -rapid.Int64Range(1, n).Draw(t, "back")
+				same := func(what string, got, want Limiter) {
+					for range 3 {
+						now, cost := answered.Add(anyPause(t, s)), anyCost(t, a.whole(s))
+						got, want := latest(got.Next(now, 0, cost), now), latest(want.Next(now, 0, cost), now)
+						if diff := got.Sub(want); diff < -1 || diff > 1 { // the halves of a nanosecond of a float64
+							t.Fatalf("%s: %d after %v leaves at %v, want %v", what, cost, now.Sub(begins), got.Sub(begins), want.Sub(begins))
+						}
+					}
+				}
+				same("of the one before", limiter(func(l Limiter) {
+					Succeed(l, begins)
+					Amend(l, answered, begins.Add(-anyPause(t, s)), back)
+				}), limiter(func(l Limiter) { Amend(l, answered, begins, 0) }))
+				same("of its own", limiter(func(l Limiter) {
+					Succeed(l, begins)
+					Amend(l, answered, left, back)
+				}), limiter(func(l Limiter) { Amend(l, answered, left, back) }))
+			})
+		})
+	}
+}

@@ -18,6 +18,7 @@ import (
 // from it by seconds. So Next returns times without a monotonic reading. If the wall clock is set
 // back, the present window goes on until the clock shows its end. So no window comes twice.
 type CalendarWindow struct {
+	Start
 	windows calendar.Windows
 	limit   int64 // units in a window
 

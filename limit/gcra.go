@@ -30,6 +30,7 @@ import (
 // kept as an instant and the units owed from there on. The instant moves only by
 // amounts of units that take whole nanoseconds.
 type GCRA struct {
+	Start
 	clock
 	rate  unit.Rate
 	burst int64

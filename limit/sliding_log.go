@@ -34,6 +34,7 @@ import (
 //
 // It is the moving window of Rathgeb; see FixedWindow.
 type SlidingLog struct {
+	Start
 	window time.Duration
 	limit  int64         // units in a window
 	grain  time.Duration // departures within the same grain become one; 0: each is kept

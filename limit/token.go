@@ -21,6 +21,7 @@ import (
 // are tokens. A time that goes back does not fill the bucket twice. An item that
 // is larger than the burst is not refused.
 type Token struct {
+	Start
 	clock  // since rate.Limiter fills twice if time goes back
 	bucket *rate.Limiter
 	rate   unit.Rate

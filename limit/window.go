@@ -35,6 +35,7 @@ func windowLimit(rate unit.Rate, window time.Duration) int64 {
 // sets the clock: no window becomes shorter or comes twice. The price is that the
 // windows then differ from those of the clock until the next start.
 type counters struct {
+	Start
 	window time.Duration
 	limit  int64 // units in a window
 	weigh  bool  // the window before counts too, by its weight

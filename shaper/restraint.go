@@ -129,6 +129,7 @@ func (r *restraint) spentLimiter(now time.Time, owed int64) limit.Limiter {
 		n += max(owed-1, 0) // the next item waits for its own unit anyway
 	}
 	l.Take(now, now, max(n, owed))
+	limit.Succeed(l, now)
 	return l
 }
 
