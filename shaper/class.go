@@ -42,6 +42,7 @@ type Class struct {
 	conf       policy.Class
 	backing    backing // of its budget, outside of this process
 	former     *Class  // the class that this one has replaced; nil: none
+	heir       *Class  // the class that has replaced this one, and goes on from where it was; nil: none
 	shadow     shadow  // computes what the class would do; nil: the class does it
 	slots              // the sessions that are open
 	membership         // what only a bucket has

@@ -44,18 +44,34 @@ func learned(now time.Time, n *node, refused bool) {
 
 // Settle corrects what was charged for an item that the class has let go at the time then:
 // it costs more, in each unit, or less where the number is negative. Each class on the path
-// gives back no more than its limits still count; see limit.Amender.
+// gives back no more than its limits still count, and nothing that was not charged to them: they,
+// or the class itself there, may have come since; see limit.Amend. What concerns a class that was
+// replaced concerns the one that goes on from it.
 func (p Provider) Settle(now, then time.Time, more Cost) {
-	c := p.class
+	heir := p.class.correct(now, then, &more, true)
+	for heir != nil {
+		heir = heir.correct(now, then, &more, false) // a class above is that of the one before
+	}
+}
+
+// correct corrects what was charged for an item, on the whole path or in the class alone; see
+// Provider.Settle. It returns the class that goes on from one that was replaced there; nil if there is
+// none.
+func (c *Class) correct(now, then time.Time, more *Cost, path bool) (heir *Class) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	for n := &c.node; n != nil; n = n.parent.Load() {
-		if units := more.in(n.kind); units != 0 {
+	for n, moved := &c.node, (time.Time{}); n != nil && (path || n == &c.node); n = n.parent.Load() {
+		if units := more.in(n.kind); units > 0 || units < 0 && then.After(moved) {
 			n.amend(now, then, units)
+		}
+		moved = later(moved, n.movedAt)
+		if n.class.heir != nil {
+			heir = n.class.heir
 		}
 	}
 	c.update(now)
 	root.wake(now)
+	return heir
 }
 
 // Throttled says that the provider has refused something from the class as too fast. wait

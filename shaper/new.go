@@ -118,4 +118,5 @@ func goOn(now time.Time, c, old *Class, conf policy.Class, p *pace) {
 	old.shadow, c.assured, c.throttle = nil, had.assured, had.throttle
 	c.install(now, conf, p, had.takeOver(now, p))
 	old.use(blocked{})
+	old.heir = c
 }

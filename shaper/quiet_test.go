@@ -221,6 +221,38 @@ func TestQuietHoursOfAReload(t *testing.T) {
 	}
 }
 
+// What answers charge or give back for messages of a class that a reload has replaced counts in the
+// one that goes on from it.
+func TestAnswersAfterAReplacement(t *testing.T) {
+	for more, want := range map[int64]int{2: 3, 0: 5, -1: 6} {
+		confs := promotions(t, "")
+		confs[0].Algorithm, confs[0].Rate = policy.FixedWindow, unit.NewRate(unit.Messages, 10, 24*time.Hour)
+		s := newShaper()
+		s.Apply(confs)
+		now := time.Now()
+		group := s.Class("promotions").JoinKey(now, s.Class("promotions").Messages().Key(&policy.Conn{}, &policy.Message{Recipient: []byte("9198")}))
+		if !group.Pass(now, Cost{Messages: 5}) {
+			t.Fatal("the class is full at once")
+		}
+		for range 2 { // the one that goes on may be replaced, too
+			confs[0].Quiet, confs[0].Quieted = nil, nil
+			s.Apply(confs)
+			confs = promotions(t, "")
+			confs[0].Algorithm, confs[0].Rate = policy.FixedWindow, unit.NewRate(unit.Messages, 10, 24*time.Hour)
+			s.Apply(confs)
+		}
+		group.Provider().Settle(now, now, Cost{Messages: more})
+		n := 0
+		for s.Class("promotions").Pass(now, Cost{Messages: 1}) {
+			n++
+		}
+		if n != want {
+			t.Errorf("after an answer that charges %d more, %d messages leave, want %d", more, n, want)
+		}
+		s.Close()
+	}
+}
+
 // A message in a class with quiet hours allocates nothing, and why tells for whom it waits.
 func TestQuietHoursAllocateNothing(t *testing.T) {
 	c := NewTree(start, asAt(12*time.Hour, promotions(t, "")))[0]

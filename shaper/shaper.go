@@ -175,6 +175,7 @@ func (s *Shaper) move(now time.Time, moves []move) {
 	for root := range roots {
 		root.mu.Lock()
 		defer root.mu.Unlock()
+		now = later(now, root.latest) // something may have left while Apply waited for the locks
 	}
 	for _, m := range moves {
 		if m.class.Parent() != nil {
@@ -183,6 +184,7 @@ func (s *Shaper) move(now time.Time, moves []move) {
 		m.class.set(now, m.conf)
 	}
 	for _, m := range moves {
+		m.class.movedAt = now
 		if m.parent != nil {
 			attach(now, m.class, m.parent)
 		} else {

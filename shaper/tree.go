@@ -42,6 +42,7 @@ type node struct {
 	asChild  contender // competes for the parent
 	ownQueue contender // the queue of the class itself, which competes with its children
 	feed     *feed     // those that compete for the class; nil: it has no children
+	movedAt  time.Time // when it came under its parent: those above were not charged for what left before; zero: at first
 	priority int       // among its siblings
 	weight   int64     // among its siblings; at least 1
 }
