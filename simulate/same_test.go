@@ -34,7 +34,7 @@ func TestSimulatedAsLive(t *testing.T) {
 		live := newLive(p)
 		live.run(x, sent)
 		r, departed := described(t, p, sent)
-		if !slices.Equal(live.departed, departed) {
+		if !slices.EqualFunc(live.departed, departed, sameGone) {
 			t.Fatalf("seed %d, policy %d: live, %d messages leave:\n%v\nand simulated, %d:\n%v\nunder\n%s", seed, n,
 				len(live.departed), live.departed, len(departed), departed, text)
 		}
@@ -63,6 +63,14 @@ type gone struct {
 	Class string
 	From  netip.AddrPort
 	Bytes int64 // different for each message
+}
+
+// sameGone compares what is live with what is simulated. The numbers of a token bucket are floating, so
+// when it is asked changes when an item leaves, by a nanosecond.
+func sameGone(a, b gone) bool {
+	apart := (a.At - b.At).Abs()
+	a.At = b.At
+	return a == b && apart <= 1
 }
 
 func one(x *rand.Rand, of ...string) string { return of[x.IntN(len(of))] }
