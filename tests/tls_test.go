@@ -205,9 +205,7 @@ func TestCurlToTLSUpstream(t *testing.T) {
 		t.Error("the server accepts shaper without a client certificate")
 	}
 	waitFor(t, "the session is counted as tls_failed", func() bool { return p.listener("a").Ended["tls_failed"] == 1 })
-	if log := p.log.String(); !strings.Contains(log, "certificate required") {
-		t.Errorf("the log does not say why:\n%s", log)
-	}
+	waitFor(t, "the log says why", func() bool { return strings.Contains(p.log.String(), "certificate required") })
 }
 
 // large is the number of bytes in each direction of TestTLSTransfer.
