@@ -215,6 +215,15 @@ const (
 	answerShort = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
 )
 
+// passShort passes a short request of HTTP, and its answer.
+func passShort(t *testing.T, client, server tcpConn) {
+	t.Helper()
+	send(t, client, getShort)
+	expect(t, server, getShort)
+	send(t, server, answerShort)
+	expect(t, client, answerShort)
+}
+
 // A stop ends idle sessions of messages at once, and well: those of HTTP by an end, those of SMPP by an
 // unbind. A client of HTTP that has just connected has time for its first request.
 func TestShutdownEndsIdleSessions(t *testing.T) {
@@ -257,10 +266,7 @@ func TestShutdownResetsIdleSessions(t *testing.T) {
 	to, conns := listen(t)
 	r := run(t, class("c", "1000 messages/s")+listener("l", "http", to, "c"))
 	client, server := r.open(conns)
-	send(t, client, getShort)
-	expect(t, server, getShort)
-	send(t, server, answerShort)
-	expect(t, client, answerShort)
+	passShort(t, client, server)
 	r.open(conns)
 	all := r.all()
 	idle, youngest := all[0].(*tcpSession), all[1].(*tcpSession)
@@ -286,10 +292,7 @@ func TestShutdownEndsRequests(t *testing.T) {
 			to, conns := listen(t)
 			r := run(t, class("c", "1000 messages/s")+listener("l", "http", to, "c"))
 			client, server := r.open(conns)
-			send(t, client, getShort)
-			expect(t, server, getShort)
-			send(t, server, answerShort)
-			expect(t, client, answerShort)
+			passShort(t, client, server)
 			send(t, client, post[:n])
 			synctest.Wait()
 			reset := make(chan int, 1)

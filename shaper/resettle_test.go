@@ -36,7 +36,7 @@ func (u *underWay) answer() {
 	u.left = nil
 }
 
-// tokens returns a class that counts tokens by an algorithm.
+// tokensBy returns a class that counts tokens by an algorithm.
 func tokensBy(a policy.Algorithm, rate string) policy.Class {
 	conf := classBy(a, rate)
 	conf.Queue = policy.Queue{}
