@@ -239,7 +239,8 @@ local function takeSlots(had)
   end
   if rem >= pd then us, rem = us + 1, 0 end -- the last member to ask had another rate
   -- A slot that was lost begins before the fence. So the first one after it is a gap later.
-  local start = math.max(now + lead - depth, fence + math.ceil(pq + pr / pd), quiet)
+  local due = math.max(us, fence + math.ceil(pq + pr / pd), quiet) -- the slot has been free since, whoever asked
+  local start = math.max(now + lead - depth, due)
   if us < start then us, rem = start, 0 end
 
   local f = WHOLE - silent
@@ -247,9 +248,10 @@ local function takeSlots(had)
   -- A block is granted when all of it lies within reach, or half of that.
   local period = (pq + pr / pd) * (WHOLE / f)
   local whole = math.max(math.min(wanted, math.floor(reach / 2 / period)), 1)
-  local free, ahead = us - reach + math.ceil((whole - 1) * period), redis.call('ZRANK', W, member)
+  local ahead = redis.call('ZRANK', W, member)
   if not ahead then ahead = redis.call('ZCOUNT', W, '-inf', had and '(' .. int(had.first) or '(0') end
-  if now <= free + ahead * turn then return wait(math.max(free + ahead * turn, now) + 1, had) end
+  local free = math.max(us, due + ahead * turn) - reach + math.ceil((whole - 1) * period)
+  if now <= free then return wait(free + 1, had) end
   redis.call('ZREM', W, member)
   if ahead > 0 then redis.call('ZREMRANGEBYRANK', W, 0, ahead - 1) end -- they have missed their turns
 

@@ -30,7 +30,8 @@ func (s *step) takeSlots() modelGrant {
 		us, rem = us+1, 0
 	}
 	gap := int64(math.Ceil(float64(s.quo) + float64(s.rem)/float64(s.parts)))
-	if start := max(s.now+s.lead-s.depth, s.class.fence+gap, s.quiet); us < start {
+	due := max(us, s.class.fence+gap, s.quiet) // the slot has been free since, whoever asked
+	if start := max(s.now+s.lead-s.depth, due); us < start {
 		us, rem = start, 0
 	}
 	f := whole - s.silent
@@ -39,9 +40,10 @@ func (s *step) takeSlots() modelGrant {
 	}
 	period := (float64(s.quo) + float64(s.rem)/float64(s.parts)) * (float64(whole) / float64(f))
 	block := max(min(float64(s.wanted), math.Floor(float64(s.reach)/2/period)), 1)
-	free, ahead := us-s.reach+int64(math.Ceil((block-1)*period)), b.place(s.member, s.lastSlot())
-	if s.now <= free+ahead*s.turn {
-		return s.wait(max(free+ahead*s.turn, s.now) + 1)
+	ahead := b.place(s.member, s.lastSlot())
+	free := max(us, due+ahead*s.turn) - s.reach + int64(math.Ceil((block-1)*period))
+	if s.now <= free {
+		return s.wait(free + 1)
 	}
 	b.leaveLine(s.member, int(ahead))
 

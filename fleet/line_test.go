@@ -1,0 +1,51 @@
+package fleet
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestLineOfTheGone has members wait in the line for a bucket, and then ask no more: their clients have gone, or they were
+// killed. Whoever still asks gets the slots that nobody uses. At most, each of those before it lets its turn pass.
+func TestLineOfTheGone(t *testing.T) {
+	for _, class := range []*Class{
+		{Name: "slow", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond},
+		{Name: "fast", Rate: mustRate(t, "30000 messages/s"), Late: time.Millisecond},
+		{Name: "bursts", Rate: mustRate(t, "1000 messages/s"), Burst: 100, Late: time.Millisecond},
+	} {
+		for name, do := range both(t) {
+			t.Run(class.Name+"/"+name, func(t *testing.T) {
+				const gone = 7
+				now, number := Stamp(1_760_000_000_123_456), int64(0)
+				take := func(member int) Reply {
+					number++
+					r, err := do(now, &Call{Op: Take, Class: class, Member: fmt.Sprint("m", member), Seq: number, Grace: time.Hour, Number: number,
+						Wanted: class.Lease(), Need: 1, Lead: time.Millisecond})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return r
+				}
+				now = now.Add(time.Second) // after the fence of a new store
+				take(0)
+				for now = now.Add(time.Second); take(0).Units > 0; {
+				}
+				for i := range gone {
+					if r := take(1 + i); r.Line != int64(2+i) {
+						t.Fatalf("%d members are in the line, want %d", r.Line, 2+i)
+					}
+				}
+				last := now
+				for range 3 { // the bulk of a member goes on
+					for now = now.Add(time.Millisecond); take(0).Units == 0; now = now.Add(time.Millisecond) {
+						if bound := last.Add((gone + 1) * class.timing().turn).Add(class.timing().horizon); now > bound {
+							t.Fatalf("nothing for %v, although nobody else asks", now.Sub(last))
+						}
+					}
+					last = now
+				}
+			})
+		}
+	}
+}
