@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -44,7 +45,7 @@ func (t test) String() string {
 // record holds what tally has read.
 type record struct {
 	out      io.Writer
-	output   map[test]string // output of tests that run or have failed
+	output   map[test]string // output of tests that have not ended
 	failed   []test
 	skipped  []string
 	unjudged []string // not judged because the machine was busy
@@ -97,8 +98,27 @@ func (r *record) note(e *event) {
 	case "skip":
 		r.skip(t)
 	case "fail", "build-fail":
-		r.failed = append(r.failed, t)
-		fmt.Fprintf(r.out, "FAILED  %v\n%s", t, r.output[t])
+		r.fail(t, "FAILED")
+		if e.Test == "" {
+			r.failUnended(e.Package)
+		}
+	}
+}
+
+// fail notes a failed test, and prints what it has printed.
+func (r *record) fail(t test, how string) {
+	r.failed = append(r.failed, t)
+	fmt.Fprintf(r.out, "%-7s %v\n%s", how, t, r.output[t])
+	delete(r.output, t)
+}
+
+// failUnended fails the tests that ran when their package ended: go test does not, if it has stopped the
+// package after its time was over.
+func (r *record) failUnended(pkg string) {
+	for _, t := range slices.SortedFunc(maps.Keys(r.output), func(a, b test) int { return cmp.Compare(a.name, b.name) }) {
+		if pkg != "" && t.pkg == pkg {
+			r.fail(t, "UNENDED")
+		}
 	}
 }
 

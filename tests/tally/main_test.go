@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// ran is output of `go test -json`: package a fails in part, b does not build, c has no tests,
-// and d passes.
+// ran is output of `go test -json`: package a fails in part, and is stopped while a test of it hangs, b
+// does not build, c has no tests, and d passes.
 const ran = `{"Action":"start","Package":"shaper/a"}
 {"Action":"output","Package":"shaper/a","Test":"TestGood","Output":"=== RUN   TestGood\n"}
 {"Action":"output","Package":"shaper/a","Test":"TestGood","Output":"    a_test.go:7: it is good\n"}
@@ -19,6 +19,7 @@ const ran = `{"Action":"start","Package":"shaper/a"}
 {"Action":"skip","Package":"shaper/a","Test":"TestSlow/time","Elapsed":0}
 {"Action":"output","Package":"shaper/a","Test":"TestRoot","Output":"    a_test.go:8: only root can\n"}
 {"Action":"skip","Package":"shaper/a","Test":"TestRoot","Elapsed":0}
+{"Action":"output","Package":"shaper/a","Test":"TestHangs","Output":"panic: test timed out after 20m0s\n"}
 {"Action":"output","Package":"shaper/a","Output":"FAIL\n"}
 {"Action":"fail","Package":"shaper/a","Elapsed":1.25}
 {"ImportPath":"shaper/b","Action":"build-output","Output":"b.go:1:1: syntax error\n"}
@@ -32,6 +33,8 @@ const want = `FAILED  a TestBad
     a_test.go:9: it is bad
 FAILED  a
 FAIL
+UNENDED a TestHangs
+panic: test timed out after 20m0s
 FAILED  b
 b.go:1:1: syntax error
 go: something else
@@ -49,9 +52,10 @@ not judged:
 FAILED:
   a TestBad
   a
+  a TestHangs
   b
 
-2 passed, 3 failed, 1 skipped, 1 not judged, in 0s
+2 passed, 4 failed, 1 skipped, 1 not judged, in 0s
 `
 
 func TestTally(t *testing.T) {
