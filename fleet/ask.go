@@ -81,22 +81,35 @@ func (l *Lease) ask(now time.Time) (units, need int64, at time.Time) {
 	default:
 		at = now
 	}
+	if !fits && class.Algorithm != Slots {
+		need -= have // else an item has to lie in one block
+	}
 	if units = min(max(l.wanted-have, l.soon(now)), lease); !fits {
 		units = max(units, need)
 	}
-	if units = max(units, 1); class.Algorithm == Slots {
+	switch units = max(units, 1); {
+	case class.Algorithm == Slots:
 		units, need = l.wholeItems(rest, units)
-	} else {
-		units = max(units, l.debt) // what has left is told at once
+	case l.debt > 0:
+		units, need = l.debt, 1 // what has left is told at once, also if there is no room for the next item
 	}
-	at = latest(latest(at, l.retry), l.paused.Add(-m.link.leadTime()))
-	if class.Algorithm == Slots {
+	return units, min(need, units), latest(at, l.soonest(now, need))
+}
+
+// soonest returns when to ask for so many units at the soonest, whatever is in hand.
+func (l *Lease) soonest(now time.Time, need int64) time.Time {
+	m := l.machine
+	at := l.paused.Add(-m.link.leadTime())
+	if need >= l.denied {
+		at = latest(at, l.retry)
+	}
+	if m.class.Algorithm == Slots {
 		at = latest(at, l.opens.Add(-l.ahead(now)))
 	}
 	if m.mode == FromStore {
-		at = latest(at, l.machine.ready())
+		at = latest(at, m.ready())
 	}
-	return units, min(need, units), at
+	return at
 }
 
 // wholeItems returns about how many of so many units to ask for so that no item lies in two blocks: what remains of the
@@ -222,6 +235,9 @@ func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 	if r.Units == 0 {
 		if c.Wanted > 0 {
 			l.retry = m.link.clock.local(r.Till)
+			if l.denied = c.Need; m.class.Algorithm == Slots {
+				l.denied = 0 // the next slot is not there yet
+			}
 			if !local { // the call has to arrive then
 				l.retry = l.retry.Add(-m.link.arrival(now))
 			}

@@ -33,6 +33,7 @@ type Lease struct {
 	unused  bool      // the Machine forgets the lease when it can
 	repeat  bool      // the last Take has failed: the same number goes again
 	retry   time.Time // the store said to ask again then
+	denied  int64     // if at least so many units are needed; fewer may be there now
 	tookAt  time.Time // when units left last
 	takenAt time.Time // when the Take was sent first
 
