@@ -98,22 +98,33 @@ func (a *absence) doubt(now time.Time) time.Duration {
 	return m.link.clock.error(now)
 }
 
+// nextWindow returns when the next window begins, if what is granted in the present one may be over when it comes. Else it
+// returns a time that has passed. If the clock is not known well, an answer of the store is awaited, which tells more.
+func (a *absence) nextWindow(now time.Time) (at time.Time) {
+	m := a.machine
+	if !m.link.clock.known() || m.mode == FromStore && !m.link.proved {
+		return at
+	}
+	_, to := m.class.windowOf(m.link.clock.stamp(now))
+	if ends := m.link.clock.local(to); !now.Before(ends.Add(-a.doubt(now))) {
+		return ends
+	}
+	return at
+}
+
 // spoilt returns how much of the present window the member's own store has to count as used: all of it
 // if the window began before, since others may have used what was left.
-func (a *absence) spoilt(now time.Time, from Stamp) int64 {
+func (a *absence) spoilt(now time.Time) int64 {
 	m := a.machine
-	since := m.link.clock.stamp(a.heirSince)
-	began := m.link.clock.stamp(now).Add(-m.class.Window)
-	switch {
-	case m.class.Algorithm == Slots:
+	if m.class.Algorithm == Slots {
 		return 0
-	case from > 0:
-		began = from
-	case m.class.Algorithm == FixedWindow:
-		w := Stamp(m.class.Window.Microseconds())
-		began += w - (began+Stamp(m.class.offset()))%w
 	}
-	if began > since {
+	at := m.link.clock.stamp(now)
+	began := at.Add(-m.class.Window)
+	if m.class.Algorithm == FixedWindow {
+		began, _ = m.class.windowOf(at)
+	}
+	if began > m.link.clock.stamp(a.heirSince) {
 		return 0
 	}
 	return a.own.Limit()

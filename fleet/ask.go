@@ -103,8 +103,11 @@ func (l *Lease) soonest(now time.Time, need int64) time.Time {
 	if need >= l.denied {
 		at = latest(at, l.retry)
 	}
-	if m.class.Algorithm == Slots {
+	switch m.class.Algorithm {
+	case Slots:
 		at = latest(at, l.opens.Add(-l.ahead(now)))
+	case FixedWindow, SlidingWindow:
+		at = latest(at, m.absence.nextWindow(now))
 	}
 	if m.mode == FromStore {
 		at = latest(at, m.ready())
@@ -175,14 +178,13 @@ func (l *Lease) take(now time.Time, wanted, need int64) Call {
 	c.Wanted, c.Need = wanted, need
 	l.asked = true
 	if m.class.Bounds != nil {
-		from, to := m.class.Bounds(time.UnixMicro(int64(m.link.clock.stamp(now))))
-		c.From, c.To = Stamp(from.UnixMicro()), Stamp(to.UnixMicro())
+		c.From, c.To = m.class.windowOf(m.link.clock.stamp(now))
 	}
 	if m.mode == OnShare {
 		c.Number = l.nextNumber(&c)
 		if l.heir != m.absence.heir {
 			l.heir = m.absence.heir
-			if n := m.absence.spoilt(now, c.From); n > 0 {
+			if n := m.absence.spoilt(now); n > 0 {
 				c.Spent = []Use{{Units: n}}
 			}
 		}

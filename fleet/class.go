@@ -243,3 +243,14 @@ func (c *Class) offset() int64 {
 	}
 	return sinceZero % c.Window.Microseconds()
 }
+
+// windowOf returns the fixed or sliding window that contains a time of the store's clock.
+func (c *Class) windowOf(at Stamp) (from, to Stamp) {
+	if c.Bounds != nil {
+		from, to := c.Bounds(time.UnixMicro(int64(at)))
+		return Stamp(from.UnixMicro()), Stamp(to.UnixMicro())
+	}
+	window := Stamp(c.Window.Microseconds())
+	from = at - (at+Stamp(c.offset()))%window
+	return from, from + window
+}

@@ -500,3 +500,56 @@ func TestShareAgain(t *testing.T) {
 		t.Errorf("%d calls for one item, want one or some", n)
 	}
 }
+
+// TestShareInTheLastMomentOfAWindow has an item come in the last moments of a window, after the clocks had minutes to go apart. What
+// the share grants then is over when it comes. So the member waits for the next window, and asks for nothing before that.
+func TestShareInTheLastMomentOfAWindow(t *testing.T) {
+	for _, bounds := range []func(time.Time) (from, to time.Time){nil, eachMinute} {
+		for _, algorithm := range []Algorithm{FixedWindow, SlidingWindow} {
+			if bounds != nil && algorithm == SlidingWindow {
+				continue
+			}
+			a := &alone{t: t, now: time.Unix(1_760_000_000, 0).Truncate(time.Minute), store: Model{ID: "0"}, disk: map[string]Debt{}}
+			a.join(Class{Name: "a", Algorithm: algorithm, Rate: mustRate(t, "100000 messages/min"), Window: time.Minute, Bounds: bounds}, "m", 1)
+			a.idle(time.Minute, true)
+			a.idle(9*time.Minute-10*time.Millisecond, false)
+			before := a.m.absence.calls
+			a.play(5*time.Millisecond, false, 1)
+			if n := a.m.absence.calls - before; n > 0 {
+				t.Errorf("%v: %d calls in the last moment of a window", algorithm, n)
+			}
+			if n := a.play(10*time.Millisecond, false, 1); n < 1 {
+				t.Errorf("%v: nothing has left when the next window has begun", algorithm)
+			}
+		}
+	}
+}
+
+// eachMinute returns the minute of a time.
+func eachMinute(t time.Time) (from, to time.Time) {
+	from = t.Truncate(time.Minute)
+	return from, from.Add(time.Minute)
+}
+
+// TestShortWindowAfterDays has the store come back after days, when the clocks may have gone apart by much more than a window. An
+// item that waits asks at once, and does not wait until the member knows when its window ends.
+func TestShortWindowAfterDays(t *testing.T) {
+	for _, algorithm := range []Algorithm{FixedWindow, SlidingWindow, SlidingLog} {
+		a := &alone{t: t, now: time.Unix(1_760_000_000, 0).Truncate(time.Minute), store: Model{ID: "0"}, disk: map[string]Debt{}}
+		a.join(Class{Name: "a", Algorithm: algorithm, Rate: mustRate(t, "6000 messages/min"), Window: time.Minute}, "m", 1)
+		a.idle(5*time.Second, true)
+		a.idle(time.Second, false)
+		a.now = a.now.Add(10 * 24 * time.Hour)
+		a.m.Lease("").Want(a.now, 1, 1)
+		asked := false
+		for c, ok := a.m.Poll(a.now); ok; c, ok = a.m.Poll(a.now) {
+			if c.Op == Ping {
+				a.m.Answer(a.now, &c, &Reply{})
+			}
+			asked = asked || c.Op == Take
+		}
+		if !asked {
+			t.Errorf("%v: the item asks for nothing", algorithm)
+		}
+	}
+}
