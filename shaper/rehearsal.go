@@ -18,6 +18,7 @@ type rehearsal struct {
 	now     time.Time
 	nodes   map[*node]*node // copies, by what they are copies of
 	items   map[*Item]*Item // likewise
+	lent    []*node         // copies of shared classes and buckets
 	tally   *Tally          // counts for nobody
 	room    int             // how many items are still to be copied; see copyLine
 	inexact bool            // a limiter could not be copied, or an item that was not copied has its turn
@@ -39,6 +40,9 @@ func rehearse(now time.Time, root, of *node) *rehearsal {
 	}
 	for n, copied := range r.nodes {
 		r.copyFeed(n, copied)
+	}
+	for _, copied := range r.lent {
+		copied.update(now) // what the fleet is expected to grant, time brings to its turn
 	}
 	return r
 }
@@ -70,6 +74,14 @@ func (r *rehearsal) add(n, parent *node, path []*node) {
 			}
 		}
 	}
+	if n.class.backing.share != nil && n.class.keys != nil {
+		for _, bucket := range n.class.keys.waiting { // without a grant they are in no heap
+			if r.inexact = true; len(r.nodes) >= mostNodes {
+				break
+			}
+			r.add(&bucket.node, n, path)
+		}
+	}
 }
 
 // heaps returns all heaps that hold contenders.
@@ -98,20 +110,33 @@ func (r *rehearsal) copyOf(n, parent *node) *node {
 		assured := *n.assured
 		m.assured = &assured
 	}
+	if _, ok := m.limiter.(*lent); ok {
+		r.lent = append(r.lent, m)
+	}
 	r.copyLine(n, m)
 	return m
 }
 
 // limiterOf copies the limiter of a node, with all limits of which it consists. The copy asks no
-// ledger.
+// ledger, and tells no fleet.
 func (r *rehearsal) limiterOf(n *node) limit.Limiter {
-	switch n.limiter.(type) {
+	var of lent
+	switch l := n.limiter.(type) {
 	case limitless, blocked:
 		return n.limiter
+	case *shared:
+		of = lent{budgets: l.budgets, closed: l.class.pace.closed, since: r.now}
+	case *lent:
+		of = *l
+	default:
+		return r.copyLimits(n)
 	}
-	if _, ok := n.limiter.(*shared); ok {
-		r.inexact = true // other processes use the budget, too
-	}
+	of.Limiter, r.inexact = r.copyLimits(n), true // other processes use the budget, too
+	return &of
+}
+
+// copyLimits copies the limits of which the limiter of a node consists.
+func (r *rehearsal) copyLimits(n *node) limit.Limiter {
 	parts, hints := limit.Parts(bare(n.limiter)), limit.HintsOf(bare(n.limiter))
 	if hints != nil {
 		hints = hints.Clone().(*limit.Hints)

@@ -191,11 +191,16 @@ func (s *shared) want(now time.Time, units int64, next []int64) {
 }
 
 // Estimate implements limit.Estimator.
-func (s *shared) Estimate(now time.Time, ahead, n int64) (at time.Time) {
-	for _, b := range s.budgets {
+func (s *shared) Estimate(now time.Time, ahead, n int64) time.Time {
+	return estimate(s.budgets, s.class.pace.closed, now, ahead, n)
+}
+
+// estimate returns when all budgets are expected to let an item leave, outside the closed time.
+func estimate(budgets []Budget, closed limit.Span, now time.Time, ahead, n int64) (at time.Time) {
+	for _, b := range budgets {
 		at = later(at, b.Estimate(now, ahead, n))
 	}
-	if closed := s.class.pace.closed; closed.Contains(later(at, now)) {
+	if closed.Contains(later(at, now)) {
 		return closed.Until
 	}
 	return at
@@ -244,4 +249,34 @@ func (b *backing) key() string {
 		return ""
 	}
 	return keyText(b.class.key)
+}
+
+// A lent limiter stands for a shared one in a copy of its tree. It lets out what the fleet is expected to grant, and neither asks
+// for that nor uses it.
+type lent struct {
+	limit.Limiter // a copy of what counts what this process has let out
+	budgets       []Budget
+	closed        limit.Span
+	since         time.Time // when the tree was copied
+	gone          int64     // units that have left in the copy since then
+}
+
+// bare implements borrower.
+func (l *lent) bare() limit.Limiter { return l.Limiter }
+
+// idle implements borrower.
+func (l *lent) idle(time.Time) {}
+
+// Next implements limit.Limiter.
+func (l *lent) Next(now time.Time, ahead, n int64) time.Time { return l.Estimate(now, ahead, n) }
+
+// Estimate implements limit.Estimator.
+func (l *lent) Estimate(_ time.Time, ahead, n int64) time.Time {
+	return estimate(l.budgets, l.closed, l.since, l.gone+ahead, n)
+}
+
+// Take implements limit.Limiter.
+func (l *lent) Take(since, now time.Time, n int64) {
+	l.Limiter.Take(since, now, n)
+	l.gone += n
 }

@@ -42,6 +42,7 @@ type fakeBudget struct {
 	owedTill           time.Time
 	rate               unit.Rate
 	forgotten          bool
+	opens              time.Time // nothing more comes before, as far as it knows
 }
 
 func (b *fakeBudget) Next(now time.Time, ahead, n int64) time.Time {
@@ -51,7 +52,7 @@ func (b *fakeBudget) Next(now time.Time, ahead, n int64) time.Time {
 	return now
 }
 func (b *fakeBudget) Estimate(now time.Time, ahead, n int64) time.Time {
-	return now.Add(time.Duration(ahead) * time.Second)
+	return later(b.opens, now).Add(time.Duration(ahead) * time.Second)
 }
 func (b *fakeBudget) Take(_, _ time.Time, n int64) {
 	b.have -= n

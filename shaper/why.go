@@ -67,7 +67,7 @@ func (r *rehearsal) why(of *node) (w Why) {
 	}
 	if it == nil {
 		w.From = of.class.name
-		w.Path = []Hold{{w.From, ByChildren, limit.Never, "the classes beneath it in which something waits: none of them lets anything leave until an answer comes, or a rate changes"}}
+		w.Path = []Hold{{w.From, ByChildren, limit.Never, "the classes beneath it in which something waits: none of them lets anything leave until an answer comes, a fleet grants something, or a rate changes"}}
 		return w
 	}
 	counts := map[*node]int{}
@@ -167,7 +167,7 @@ func (g *gate) limitText(conf *policy.Class, part int) (text string) {
 	default:
 		text = fmt.Sprintf("the limit of %v", rate)
 	}
-	if _, ok := g.limiter.(*shared); ok {
+	if _, ok := g.limiter.(*lent); ok {
 		text += fmt.Sprintf(", which all members of the fleet %q share", conf.Shared)
 	}
 	if l := g.throttle.learner; part == 0 && l != nil && l.level < l.top {

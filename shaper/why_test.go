@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -332,5 +333,48 @@ class = "c"
 		if root.Release(w.At.Add(-1)) != nil || root.Release(w.At) == nil {
 			t.Errorf("%d buckets wait: the next item does not leave at %v", c.buckets, w.At)
 		}
+	}
+}
+
+// The next item of a shared class, or beneath it, leaves when the fleet is expected to grant something. What this process has sent
+// does not matter.
+func TestWhyOfAShare(t *testing.T) {
+	hour := policy.DefaultClass("hour")
+	hour.Rate, hour.Algorithm, hour.Shared = rateOf("1000 messages/h"), policy.FixedWindow, "prod"
+	const text = `the window is full: it allows 1000 messages/h, which all members of the fleet "prod" share`
+	for _, buckets := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := NewOnRuntimeTimer()
+			defer s.Close()
+			now := time.Now()
+			b := &fakeBudget{opens: now.Add(time.Hour)}
+			share := &fakeShare{budgets: map[string]*fakeBudget{"0": b}}
+			conf, above, beneath := hour, leakyClass("100 messages/s"), leakyClass("100 messages/s")
+			above.Name, beneath.Name, conf.Parent, beneath.Parent = "above", "beneath", "above", "hour"
+			all := []policy.Class{above, conf, beneath}
+			if buckets {
+				conf.Per, conf.Parent = policy.Per{{By: policy.BySource}}, ""
+				all = []policy.Class{conf}
+			}
+			s.Shares(map[string]Share{"hour": share})
+			s.Apply(all)
+			from := s.Class("beneath")
+			if buckets {
+				from = s.Class("hour").Join(now, client(1))
+				share.budgets["0"+keyText(from.key)].opens = b.opens
+			}
+			for range 2 {
+				if v := from.Enter(now, &Item{Owner: &noting{}, Cost: Cost{Messages: 1}}); v != Waits {
+					t.Fatalf("an item gets the verdict %v, want that it waits", v)
+				}
+			}
+			for _, conf := range all[len(all)/2:] {
+				w := s.Class(conf.Name).Status().Why(now)
+				held := slices.ContainsFunc(w.Path, func(h Hold) bool { return h.Class == "hour" && h.Text == text && h.Until.Equal(b.opens) })
+				if w.Items != 2 || !w.At.Equal(b.opens) || w.Exact || !held {
+					t.Errorf("%s: %+v, want that it waits for the fleet", conf.Name, w)
+				}
+			}
+		})
 	}
 }
