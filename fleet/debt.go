@@ -72,13 +72,17 @@ func (l *Lease) owe(now time.Time, units int64, until time.Time) {
 // has to tell it. What leaves at the share is kept before; see incur.
 func (a *absence) entrust(now time.Time, l *Lease) (c Call, ok bool) {
 	m := a.machine
-	units, until := l.spent.units(now), l.spent.until()
-	if !a.keeps || units <= l.kept.Units {
+	d, kept := Debt{Key: l.key, Units: l.spent.units(now), Until: l.spent.until()}, l.kept
+	if !now.Before(kept.Until) {
+		kept = Debt{}
+	}
+	if !a.keeps || d.Units == 0 || d.Units <= kept.Units && !d.Until.After(kept.Until) {
 		return c, false
 	}
-	l.kept, l.noted = Debt{Key: l.key, Units: units, Until: until}, true
+	d.Units, d.Until = max(d.Units, kept.Units), latest(d.Until, kept.Until) // what was kept may still leave at the share
+	l.kept, l.noted = d, true
 	m.wake(l, now)
-	return Call{Op: Keep, Class: m.current, Key: l.key, Member: m.member, Wanted: units, Left: until.Sub(now), at: now}, true
+	return Call{Op: Keep, Class: m.current, Key: l.key, Member: m.member, Wanted: d.Units, Left: d.Until.Sub(now), at: now}, true
 }
 
 // debtors returns the leases of which the store has yet to hear what has left at the share.

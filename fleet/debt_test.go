@@ -37,3 +37,20 @@ func TestStoreBeforeTheDisk(t *testing.T) {
 		}
 	}
 }
+
+// TestLedgerKeepsForTheLaterWindow has a process use units of a window before it shares the class, and as many of the next one.
+// The ledger keeps these, too, although they are no more.
+func TestLedgerKeepsForTheLaterWindow(t *testing.T) {
+	a := &alone{t: t, now: time.Unix(1_760_000_040, 0), store: Model{ID: "0"}, disk: map[string]Debt{}}
+	a.join(Class{Name: "a", Algorithm: FixedWindow, Rate: mustRate(t, "600 messages/min"), Window: time.Minute}, "m", 1)
+	l := a.m.Lease("")
+	for range 2 {
+		until := a.now.Truncate(time.Minute).Add(time.Minute)
+		l.Owe(a.now, 100, until)
+		a.idle(time.Millisecond, false)
+		if d := a.disk[""]; d.Units != 100 || !d.Until.Equal(until) {
+			t.Errorf("the ledger has %+v, want 100 until %v", d, until)
+		}
+		a.idle(time.Minute, false)
+	}
+}
