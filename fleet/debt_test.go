@@ -54,3 +54,15 @@ func TestLedgerKeepsForTheLaterWindow(t *testing.T) {
 		a.idle(time.Minute, false)
 	}
 }
+
+// TestLogCountsByTheSlowerClock has units leave at the share of a sliding log. The clock of the store is slower than that of the
+// member, and the units count until their window has ended by both.
+func TestLogCountsByTheSlowerClock(t *testing.T) {
+	a := &alone{t: t, now: time.Unix(1_760_000_000, 0), store: Model{ID: "0"}, disk: map[string]Debt{}}
+	a.join(Class{Name: "a", Algorithm: SlidingLog, Rate: mustRate(t, "600 messages/min"), Window: time.Minute}, "m", 1)
+	l := a.m.Lease("")
+	l.spend(a.now, 1, 0)
+	if later := a.now.Add(time.Minute + time.Minute*drift/1_000_000); !l.owes(later) {
+		t.Error("a unit is forgotten that may count at the store")
+	}
+}

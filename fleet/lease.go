@@ -212,8 +212,8 @@ func (l *Lease) spend(now time.Time, units int64, till Stamp) {
 		until = ends
 	case SlidingWindow:
 		until = ends.Add(window)
-	case SlidingLog:
-		grain = window / 16
+	case SlidingLog: // this clock may be the faster one
+		until, grain = until.Add(window/fastest), window/16
 	}
 	l.spent.note(spent{units: units, left: now, until: until}, grain)
 }

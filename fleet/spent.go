@@ -51,13 +51,15 @@ func (s *spending) lapse(now time.Time) {
 	}
 }
 
-// uses returns what the store has to hear, the first parts if there are many. A clock that is fast by less than a thousandth
-// makes no Use older than it is.
+// fastest bounds how fast a clock is, one part in so many.
+const fastest = 1000
+
+// uses returns what the store has to hear, the first parts if there are many. A clock that is fast makes no Use older than it is.
 func (s spending) uses(now time.Time) []Use {
 	uses := make([]Use, 0, len(s))
 	for _, part := range s[:min(len(s), mostUses)] {
 		age := max(now.Sub(part.left), 0)
-		uses = append(uses, Use{part.units, age - age/1000})
+		uses = append(uses, Use{part.units, age - age/fastest})
 	}
 	return uses
 }
