@@ -54,6 +54,7 @@ type leased struct {
 	asking bool  // the ledger has not answered asked yet
 	taken  int64 // how many units have left since asked was asked for
 	spills bool  // the ledger has no room for the key: the lease is for all such keys
+	listed bool  // it asks when the ledger has answered
 }
 
 // A silence tells how long a ledger has not answered a class, or all buckets of one. After
@@ -62,6 +63,7 @@ type leased struct {
 type silence struct {
 	asks  int       // how many questions have no answer yet
 	since time.Time // when the first of them was asked, or the ledger has answered last
+	owing []*leased // have to ask when the ledger has answered; see cover
 }
 
 // asked notes that the ledger is asked for a lease.
@@ -76,6 +78,16 @@ func (s *silence) asked(now time.Time) {
 func (s *silence) answered(now time.Time) {
 	s.asks--
 	s.since = now
+}
+
+// breaks lets the first one ask that has to. The next one asks when that has its answer.
+func (s *silence) breaks(now time.Time) {
+	for asks := s.asks; len(s.owing) > 0 && s.asks == asks; {
+		l := s.owing[0]
+		s.owing, l.listed = s.owing[1:], false
+		l.latest = later(l.latest, now)
+		l.cover()
+	}
 }
 
 // ends returns when nothing waits for the ledger any more, unless it answers before.
@@ -180,15 +192,19 @@ func (l *leased) Amend(now, then time.Time, n int64) {
 }
 
 // cover asks for another lease if the last one does not hold what was charged: more has left than it
-// had, or it is over. Nothing else might ask for long.
+// had, or it is over. Nothing else might ask for long. A ledger that does not answer is asked when it has.
 func (l *leased) cover() {
-	if l.units < 0 || l.until.Before(l.latest) {
+	switch c, s := l.class, l.silence; {
+	case c.limiter != l || c.isSpare || l.units >= 0 && !l.until.Before(l.latest): // a spare one may be another key's soon
+	case l.asking || !s.lasts(l.latest):
 		l.ask(0)
+	case !l.listed:
+		s.owing, l.listed = append(s.owing, l), true
 	}
 }
 
 // owes reports whether the ledger will not know all that was charged when it has answered.
-func (l *leased) owes() bool { return l.asking && l.asked.Units < l.taken }
+func (l *leased) owes() bool { return l.listed || l.asking && l.asked.Units < l.taken }
 
 // ask asks the ledger for a lease of n units and more, unless it has been asked already, or
 // does not answer. The lease is not smaller than what remains of the last one: both hold
@@ -223,12 +239,13 @@ func (l *leased) answer(now time.Time, granted int64) {
 		l.units, l.until = granted-l.taken, l.asked.Until.Add(-leavePatience)
 	}
 	if c.limiter == l {
-		if l.units < 0 && !c.isSpare { // a spare one may be another key's soon
+		if l.units < 0 {
 			l.cover()
 		}
 		c.update(now)
 		root.wake(now)
 	}
+	l.silence.breaks(now)
 }
 
 // record returns a lease of no units, with what the class or bucket remembers at now.

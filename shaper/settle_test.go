@@ -127,3 +127,44 @@ func TestCrashKeepsWhatAnswersChargeKeys(t *testing.T) {
 		}
 	}
 }
+
+// While the disk does not answer for one key, answers charge others. Their charges are kept as soon as it answers, although
+// nothing leaves afterwards.
+func TestChargesWhileTheDiskIsSilent(t *testing.T) {
+	for a, conf := range hourly() {
+		takes := ms
+		k := &keptClass{conf: perRecipient(100, conf), now: time.Hour}
+		k.start(func() time.Duration { return takes }, nil)
+		join := func(n int) func() *Class {
+			return func() *Class { return k.class.JoinKey(at(k.now), to(t, k.class, n)) }
+		}
+		var buckets []*Class
+		for n := range 3 {
+			buckets = append(buckets, join(n)())
+			for range 8 {
+				if v := buckets[n].Enter(at(k.now), &Item{Cost: Cost{Messages: 1}, Patient: true}); v != Leaves {
+					k.run(k.now + second)
+				}
+			}
+		}
+		takes = 5 * second
+		for range 8 { // one of these asks
+			buckets[0].Enter(at(k.now), &Item{Cost: Cost{Messages: 1}, Patient: true})
+			k.run(k.now + 200*ms)
+		}
+		k.run(k.now + 2*second)
+		takes = ms
+		for _, b := range buckets[1:] {
+			for range 8 {
+				k.settle(b, k.now, 99)
+			}
+		}
+		buckets[2].Quit(at(k.now))
+		k.run(k.now + 10*second)
+		for n := 1; n < 3; n++ {
+			if got := k.crashAndSpend(300, join(n)); got > 206 || got < 189 {
+				t.Errorf("%s: after 800 of 1000, %d left of key %d, want 190 to 200", a, got, n)
+			}
+		}
+	}
+}
