@@ -42,36 +42,42 @@ func learned(now time.Time, n *node, refused bool) {
 	}
 }
 
-// Settle corrects what was charged for an item that the class has let go at the time then:
-// it costs more, in each unit, or less where the number is negative. Each class on the path
-// gives back no more than its limits still count, and nothing that was not charged to them: they,
-// or the class itself there, may have come since; see limit.Amend. What concerns a class that was
-// replaced concerns the one that goes on from it.
-func (p Provider) Settle(now, then time.Time, more Cost) {
-	heir := p.class.correct(now, then, &more, true)
-	for heir != nil {
-		heir = heir.correct(now, then, &more, false) // a class above is that of the one before
+// Settle corrects what was charged for an item that has left the class at the time then. more is
+// what it costs beyond that, in each unit; a negative number is given back. A class on the path gives
+// back no more than its limits still count (see limit.Amend), and nothing if the class came beneath
+// it only after then: it was not charged. What concerns a class that a reload has replaced also
+// concerns the one that goes on from it.
+func (p Provider) Settle(now, then time.Time, more Cost) { settle(now, then, p.class, false, &more) }
+
+// settle is Settle for a class, and unless alone is set for those above it. A class that goes on from
+// one of them is settled alone: what is above it is above the other too, or was not charged.
+func settle(now, then time.Time, c *Class, alone bool, more *Cost) {
+	for _, heir := range amendPath(now, then, c, alone, more) {
+		settle(now, then, heir, true, more)
 	}
 }
 
-// correct corrects what was charged for an item, on the whole path or in the class alone; see
-// Provider.Settle. It returns the class that goes on from one that was replaced there; nil if there is
-// none.
-func (c *Class) correct(now, then time.Time, more *Cost, path bool) (heir *Class) {
+// amendPath corrects a class, and unless alone is set those above it. It returns the classes that go
+// on from them.
+func amendPath(now, then time.Time, c *Class, alone bool, more *Cost) (heirs []*Class) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	for n, moved := &c.node, (time.Time{}); n != nil && (path || n == &c.node); n = n.parent.Load() {
+	moved := time.Time{} // the latest move beneath n
+	for n := &c.node; n != nil; n = n.parent.Load() {
 		if units := more.in(n.kind); units > 0 || units < 0 && then.After(moved) {
 			n.amend(now, then, units)
+			if heir := n.class.heir; heir != nil {
+				heirs = append(heirs, heir)
+			}
+		}
+		if alone {
+			break
 		}
 		moved = later(moved, n.movedAt)
-		if n.class.heir != nil {
-			heir = n.class.heir
-		}
 	}
 	c.update(now)
 	root.wake(now)
-	return heir
+	return heirs
 }
 
 // Throttled says that the provider has refused something from the class as too fast. wait

@@ -3,6 +3,7 @@ package shaper
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"shaper/policy"
@@ -251,6 +252,74 @@ func TestAnswersAfterAReplacement(t *testing.T) {
 		}
 		s.Close()
 	}
+}
+
+// A reload that changes the quiet hours of a parent replaces its children, too. Answers count in all
+// classes that go on from those.
+func TestAnswersAfterReplacementsOnThePath(t *testing.T) {
+	day := func(n int64) unit.Rate { return unit.NewRate(unit.Messages, n, 24*time.Hour) }
+	confs := promotions(t, "")
+	child := named("child", confs[0])
+	confs[0].Algorithm, confs[0].Rate = policy.FixedWindow, day(20)
+	child.Algorithm, child.Rate = policy.FixedWindow, day(10)
+	confs = append(confs, under("promotions", child))
+	s := newShaper()
+	defer s.Close()
+	s.Apply(confs)
+	now := time.Now()
+	group := s.Class("child").JoinKey(now, s.Class("child").Messages().Key(&policy.Conn{}, &policy.Message{Recipient: []byte("9198")}))
+	if !group.Pass(now, Cost{Messages: 5}) {
+		t.Fatal("the class is full at once")
+	}
+	for i := range confs {
+		confs[i].Quiet, confs[i].Quieted = nil, nil
+	}
+	if removed := s.Apply(confs); len(removed) != 2 {
+		t.Fatalf("the reload replaces %d classes, want 2", len(removed))
+	}
+	group.Provider().Settle(now, now, Cost{Messages: 2})
+	for _, want := range []struct {
+		class string
+		n     int
+	}{{"child", 3}, {"promotions", 10}} { // of 20, seven were sent and charged, and now three more
+		n := 0
+		for s.Class(want.class).Pass(now, Cost{Messages: 1}) {
+			n++
+		}
+		if n != want.n {
+			t.Errorf("%d messages leave %s after the answer, want %d", n, want.class, want.n)
+		}
+	}
+}
+
+// A class moves beneath a parent, and then a reload replaces both. What left before the move was not
+// charged to the parent, so nothing is given back to the class that goes on from it.
+func TestAnswersGiveNothingToAnotherParentsHeir(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		day := unit.NewRate(unit.Messages, 10, 24*time.Hour)
+		confs := promotions(t, "")
+		confs[0].Algorithm, confs[0].Rate = policy.FixedWindow, day
+		confs = append(confs, named("child", confs[0]))
+		s := NewOnRuntimeTimer()
+		defer s.Close()
+		s.Apply(confs)
+		now := time.Now()
+		group := s.Class("child").JoinKey(now, s.Class("child").Messages().Key(&policy.Conn{}, &policy.Message{Recipient: []byte("9198")}))
+		if !group.Pass(now, Cost{Messages: 5}) || !s.Class("promotions").Pass(now, Cost{Messages: 10}) {
+			t.Fatal("a class is full at once")
+		}
+		time.Sleep(time.Second)
+		confs[1].Parent = "promotions"
+		s.Apply(confs)
+		for i := range confs {
+			confs[i].Quiet, confs[i].Quieted = nil, nil
+		}
+		s.Apply(confs)
+		group.Provider().Settle(time.Now(), now, Cost{Messages: -5})
+		if s.Class("promotions").Pass(time.Now(), Cost{Messages: 1}) {
+			t.Error("the parent lets out an eleventh message, for one that it was not charged for")
+		}
+	})
 }
 
 // A message in a class with quiet hours allocates nothing, and why tells for whom it waits.
