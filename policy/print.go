@@ -12,62 +12,67 @@ import (
 
 // WriteTree prints the sections of the policy for people, classes below their parents. It
 // shows every key that means something in its section, and which values are defaults.
-func (p *Policy) WriteTree(w io.Writer) error { return p.writeTree(w, nil) }
+func (p *Policy) WriteTree(w io.Writer) error { return printing{p, nil}.write(w) }
 
 // WriteWritten is WriteTree for only the keys in written, which Written returns of the files. It
 // prints quantities as the files have them: 400kB/s, and not 3.2mbit.
 func (p *Policy) WriteWritten(w io.Writer, written map[string]string) error {
-	return p.writeTree(w, written)
+	return printing{p, written}.write(w)
 }
 
-// writeTree prints all keys, or only those in only if that is not nil.
-func (p *Policy) writeTree(w io.Writer, only map[string]string) error {
+// printing prints a policy: all its keys, or only those in only if that is not nil.
+type printing struct {
+	*Policy
+	only map[string]string
+}
+
+func (p printing) write(w io.Writer) error {
 	root := branch{title: fmt.Sprintf("%s  %s", p.Path, p.Hash)}
 	daemon := DefaultDaemon()
-	if lines := table("daemon", &p.Daemon, &daemon, daemonFields, only); len(lines) > 0 {
+	if lines := table("daemon", &p.Daemon, &daemon, daemonFields, p.only); len(lines) > 0 {
 		root.under = append(root.under, branch{"daemon", lines, nil})
 	}
-	root.under = append(root.under, p.fleetBranches(only)...)
-	root.under = append(root.under, classBranches("", p.byParent(), only)...)
-	root.under = append(root.under, p.listenerBranches(only)...)
+	root.under = append(root.under, p.fleets()...)
+	root.under = append(root.under, p.classes("", p.byParent())...)
+	root.under = append(root.under, p.listeners()...)
 	if len(p.Rules) > 0 {
-		root.under = append(root.under, p.ruleBranch())
+		root.under = append(root.under, p.rules())
 	}
-	root.under = append(root.under, p.tcBranches(only)...)
+	root.under = append(root.under, p.devices()...)
 	var b strings.Builder
 	root.write(&b, "", "")
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// classBranches returns the branches of the classes below a parent; "" stands for none.
-func classBranches(parent string, byParent map[string][]*Class, only map[string]string) (all []branch) {
+// classes returns the branches of the classes below a parent; "" stands for none.
+func (p printing) classes(parent string, byParent map[string][]*Class) (all []branch) {
 	for _, class := range byParent[parent] {
 		defaults := DefaultClass(class.Name)
-		all = append(all, branch{"class " + class.Name, table(join("class", class.Name), class, &defaults, fieldsOf(class), only), classBranches(class.Name, byParent, only)})
+		all = append(all, branch{"class " + class.Name, table(join("class", class.Name), class, &defaults, fieldsOf(class), p.only), p.classes(class.Name, byParent)})
 	}
 	return all
 }
 
-func (p *Policy) fleetBranches(only map[string]string) (all []branch) {
+func (p printing) fleets() (all []branch) {
 	for i := range p.Fleets {
 		defaults := DefaultFleet(p.Fleets[i].Name)
-		all = append(all, branch{"fleet " + p.Fleets[i].Name, table(join("fleet", p.Fleets[i].Name), &p.Fleets[i], &defaults, fleetFields, only), nil})
+		all = append(all, branch{"fleet " + p.Fleets[i].Name, table(join("fleet", p.Fleets[i].Name), &p.Fleets[i], &defaults, fleetFields, p.only), nil})
 	}
 	return all
 }
 
-func (p *Policy) listenerBranches(only map[string]string) (all []branch) {
+func (p printing) listeners() (all []branch) {
 	for i := range p.Listeners {
 		l := &p.Listeners[i]
 		defaults := DefaultListener(l.Name, l.Protocol)
 		defaults.Protocol = TCP
-		all = append(all, branch{"listener " + l.Name, table(join("listener", l.Name), l, &defaults, fieldsOfListener(l), only), nil})
+		all = append(all, branch{"listener " + l.Name, table(join("listener", l.Name), l, &defaults, fieldsOfListener(l), p.only), nil})
 	}
 	return all
 }
 
-func (p *Policy) ruleBranch() branch {
+func (p printing) rules() branch {
 	b := branch{title: "rules, the first match wins"}
 	number, widest := len(fmt.Sprint(len(p.Rules))), 0
 	for i := range p.Rules {
@@ -141,10 +146,10 @@ func (b branch) write(w *strings.Builder, first, rest string) {
 	}
 }
 
-func (p *Policy) tcBranches(only map[string]string) (all []branch) {
+func (p printing) devices() (all []branch) {
 	for i := range p.TC {
 		defaults := DefaultTC(p.TC[i].Device)
-		all = append(all, branch{"tc " + p.TC[i].Device, table(join("tc", p.TC[i].Device), &p.TC[i], &defaults, tcFields, only), nil})
+		all = append(all, branch{"tc " + p.TC[i].Device, table(join("tc", p.TC[i].Device), &p.TC[i], &defaults, tcFields, p.only), nil})
 	}
 	return all
 }
