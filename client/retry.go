@@ -10,10 +10,9 @@ import (
 	"shaper/frame"
 )
 
-// A Retry says how a Transport sends a request again that has not succeeded. The zero Retry
-// never does.
+// A Retry says how a Transport repeats a request that has failed. The zero Retry repeats none.
 //
-// It sends again only what is safe:
+// It repeats only what is safe:
 //
 //   - a request that the server has refused because it came too fast (429, or 503 with
 //     Retry-After), whatever its method: the server has not carried it out;
@@ -21,17 +20,17 @@ import (
 //     twice: GET, HEAD, OPTIONS, TRACE, PUT and DELETE (RFC 9110, section 9.2.2), and any with a
 //     header Idempotency-Key.
 //
-// A body must be one that can be read again (http.Request.GetBody).
+// If the request has a body, it must be possible to read it again (http.Request.GetBody).
 //
-// Before attempt n it waits for a random time of up to Base * 2^n ("full jitter"), so that
-// programs that fail together do not come back together. If the answer has Retry-After, it waits
-// that long before. Each attempt waits for its turn in the class. If the context of the request
-// would end before the next attempt, or Retry-After is longer than Longest, the caller gets the
-// last answer at once.
+// A Transport first waits for as long as Retry-After says, if the answer has it, and then for a random
+// time ("full jitter"), so that programs that fail together do not come back together. That time is
+// at most Base before the first repetition, twice that before the second, and so on up to Longest.
+// Then the request waits for its turn in the class. The caller gets the last answer at once if
+// Retry-After is longer than Longest, or if the context of the request would end first.
 type Retry struct {
-	Max     int           // attempts after the first; 0: none
+	Max     int           // how often a request is repeated; 0: never
 	Base    time.Duration // 0: 500 ms
-	Longest time.Duration // the longest wait; 0: a minute
+	Longest time.Duration // 0: a minute
 }
 
 // The waits of a Retry that names none.
@@ -40,16 +39,16 @@ const (
 	retryLongest = time.Minute
 )
 
-// next returns how long to wait before the attempt after this one, which counts from 0. It
-// returns false if there is none.
+// next returns how long to wait before the request is repeated, after an attempt with a number, from
+// 0. It returns false if the request is not repeated.
 func (r Retry) next(attempt int, req *http.Request, resp *http.Response, err error) (wait time.Duration, again bool) {
 	if attempt >= r.Max || !isSafe(req, resp, err) {
 		return 0, false
 	}
 	base, longest := orElse(r.Base, retryBase), orElse(r.Longest, retryLongest)
 	most := longest
-	if attempt < 32 && base<<attempt > 0 {
-		most = min(base<<attempt, longest)
+	if base <= longest>>attempt {
+		most = base << attempt
 	}
 	asked := retryAfter(resp)
 	if wait = asked + rand.N(most+1); asked > longest || !lasts(req.Context(), wait) {

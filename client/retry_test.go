@@ -115,6 +115,25 @@ func TestRetryOfWhatIsSafe(t *testing.T) {
 	}
 }
 
+// A wait that has come to Longest stays there, however long Base is and whatever is repeated.
+func TestRetryDoesNotOverflow(t *testing.T) {
+	req, err := http.NewRequest(http.MethodGet, "http://provider", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	retry, sum := Retry{Max: 100, Base: 1<<40 + 1, Longest: time.Hour}, time.Duration(0)
+	for range 20 {
+		wait, ok := retry.next(24, req, nil, io.ErrUnexpectedEOF)
+		if !ok {
+			t.Fatal("the request is not repeated")
+		}
+		sum += wait
+	}
+	if sum < time.Hour {
+		t.Errorf("20 waits of up to an hour take %v together", sum)
+	}
+}
+
 // Each wait is random, and of up to twice as long as the one before: programs that fail together
 // come back spread.
 func TestRetryHasFullJitter(t *testing.T) {
