@@ -59,9 +59,8 @@ var (
 	errNoAddress = errors.New("a relay of datagrams needs a client with an address")
 )
 
-// associate makes a relay for the client of t, whom who describes. The relay is at our address at,
-// which the client has reached. The client has said that it will send from the address from. No
-// lock is held.
+// associate makes a relay for the client of t; who describes it. at is the address of ours that the
+// client has reached, and from is where the client has said that it will send from. No lock is held.
 func associate(t *tcpSession, who policy.Conn, at netip.Addr, from netip.AddrPort) (*association, error) {
 	a := &association{session: t, user: who.User, port: who.Port, owner: who.User, waiting: map[udpKey]*waiting{}}
 	client := who.Source.Addr().WithZone("")
@@ -102,7 +101,7 @@ func (a *association) bind(at netip.Addr) error {
 		s.udpUpstreams.leave()
 		return err
 	}
-	a.socket.frames = a
+	a.socket.addressing = a
 	s.relayAt.enter(a.local())
 	return nil
 }
@@ -125,7 +124,7 @@ func (a *association) close(result stats.Result) {
 	a.session.service.relays.leave(a.owner)
 }
 
-// keyOf implements framing. Only the client may use the relay.
+// keyOf implements addressing. Only the client may use the relay.
 func (a *association) keyOf(in *sock.Incoming, i int) (key udpKey) {
 	defer a.session.server.rescue(a.session)
 	from := in.Source(i)
@@ -151,7 +150,7 @@ func (a *association) keyOf(in *sock.Incoming, i int) (key udpKey) {
 // stray counts a datagram that is dropped.
 func (a *association) stray(reason string) { a.session.service.stats.Stray.Add(reason) }
 
-// admit implements framing.
+// admit implements addressing.
 func (a *association) admit(key udpKey, peer sock.Peer, t sock.Train) bool {
 	u := a.socket
 	count := u.count()
@@ -219,12 +218,12 @@ func (a *association) lookUp(key udpKey, peer sock.Peer) {
 	}
 }
 
-// describe implements framing.
+// describe implements addressing.
 func (a *association) describe(who *policy.Conn, key udpKey) {
 	who.User, who.ServerName, who.Port = a.user, key.asked.Name, a.port
 }
 
-// mayBegin implements framing.
+// mayBegin implements addressing.
 func (a *association) mayBegin(present *terms) bool {
 	return present.relayed != nil && present.admits(a.user, a.users)
 }

@@ -77,7 +77,7 @@ func (s *Server) bind(at address, who sock.Access) (bound, error) {
 		return s.bindTCP(at, who)
 	}
 	s.mu.Lock()
-	u := s.leaving[at]
+	u := s.closing[at]
 	s.mu.Unlock()
 	if u != nil && u.revive() {
 		return u, nil
@@ -194,11 +194,11 @@ func (c *Change) rebind(wanted map[address]*service) {
 		default:
 			delete(s.bound, at)
 			if b.close(); at.network == policy.UDP {
-				s.leaving[at] = b.(*udpSocket)
+				s.closing[at] = b.(*udpSocket)
 			}
 		}
 	}
-	maps.DeleteFunc(s.leaving, func(_ address, u *udpSocket) bool { return !u.is(udpClosing) })
+	maps.DeleteFunc(s.closing, func(_ address, u *udpSocket) bool { return !u.is(udpClosing) })
 	for at, b := range c.fresh {
 		s.bound[at] = b
 		b.serve(wanted[at])

@@ -140,14 +140,14 @@ func (d *direction) write(o unloader) bool {
 	return o.remaining() == 0
 }
 
-// unwritten ends the session, since dst takes nothing more. If TLS has been cut, or if the upstream
-// was reset, the other direction first passes on what dst sent before that: then a fault at its end
-// ends the session. If that cannot write either, nobody would read the fault.
+// unwritten follows a write that has failed: dst takes nothing more. It ends the session, unless dst may
+// have sent something before TLS was cut, or before the upstream reset the connection. Then the other
+// direction passes that on first, and ends the session with the fault.
 func (d *direction) unwritten(reason error) {
 	other := d.opposite()
 	d.shut = true
 	switch {
-	case other.done, other.shut: // nothing more comes from dst, or nobody reads it
+	case other.done, other.shut: // nothing more comes from dst, or nobody would read it
 	case isCut(reason):
 		return // the other direction reads the cut
 	case d.towards == stats.Upstream && other.holds():
@@ -215,10 +215,10 @@ func (s *side) endWhenSent(result stats.Result, by time.Time) {
 
 // ask offers an item to the class. After that the direction waits, or the item may leave, or the
 // session has ended.
-func (d *direction) ask(now time.Time, cost shaper.Cost) { d.judge(d.flow.Ask(now, cost, d.busy)) }
+func (d *direction) ask(now time.Time, cost shaper.Cost) { d.act(d.flow.Ask(now, cost, d.busy)) }
 
-// judge follows the verdict of the class.
-func (d *direction) judge(verdict shaper.Verdict) {
+// act does what the class has decided.
+func (d *direction) act(verdict shaper.Verdict) {
 	d.waiting = verdict == shaper.Waits
 	switch verdict {
 	case shaper.Leaves:
@@ -253,7 +253,7 @@ func (d *direction) join(class *shaper.Class) {
 	if !d.waiting || verdict == shaper.Waits {
 		return
 	}
-	if d.judge(verdict); d.session.stage != ended {
+	if d.act(verdict); d.session.stage != ended {
 		d.session.poller.Revisit(d.session)
 	}
 }

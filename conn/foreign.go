@@ -62,7 +62,8 @@ func (f *foreign) release(s *Server, at netip.AddrPort) {
 	}
 }
 
-// bindForeign binds a socket that only sends, and takes a place of what bounds such sockets. It discards what arrives: that is for the listener.
+// bindForeign binds a socket that only sends, and enters the gate that bounds such sockets. The socket
+// discards what arrives, which is for the listener.
 func bindForeign(bound *gate, at netip.AddrPort) (*foreignSocket, error) {
 	if !bound.tryEnter() {
 		return nil, errDescriptors

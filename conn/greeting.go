@@ -26,8 +26,8 @@ type greeting struct {
 
 	parse  parser      // understands what the client says; nil: it says no more for now
 	failed func(error) // ends the session, since the client says something else
-	then   func()      // goes on with the session, without its lock
-	next   func()      // then, once the client has said all: who has the session's lock calls it after unlocking
+	then   func()      // goes on with the session, without its lock; nil once the client has said all
+	next   func()      // what then was, for whoever holds the session's lock to call after unlocking; see do
 	late   alarm       // ends the session if the greeting takes too long
 }
 
@@ -40,9 +40,9 @@ func newGreeting(t *tcpSession) *greeting {
 // lock is held in both. After an error, the greeting fails.
 type parser func(said []byte) (used int, do func(), err error)
 
-// read lets parse read what the client says. A step of parse calls done when it has all. Then whoever
-// drives the session calls then, which takes the session's lock itself. If parse fails, or takes
-// longer than patience, failed ends the session. The session's lock is held.
+// read lets parse read what the client says, until a step of parse calls done. Whoever drives the
+// session then calls then, without the session's lock. If parse fails, or takes longer than patience,
+// read calls failed, which ends the session. The session's lock is held.
 func (g *greeting) read(parse parser, failed func(error), then func(), patience time.Duration) {
 	t := g.session
 	g.parse, g.failed, g.then, t.driver = parse, failed, then, g
@@ -128,8 +128,8 @@ func peek(end sock.End, p []byte) (n int, err error) {
 	}
 }
 
-// take takes bytes that were peeked out of the stream. If that fails, it ends the session and
-// returns false.
+// take reads bytes that peek has returned, so that they are no longer in the stream. If that fails, it
+// ends the session and returns false.
 func (g *greeting) take(peeked []byte) bool {
 	t := g.session
 	for len(peeked) > 0 {

@@ -50,9 +50,8 @@ func (j *janitor) gather() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	j.batch = j.batch[:0]
-	maps.DeleteFunc(s.leaving, func(_ address, u *udpSocket) bool { return u.is(udpClosed) })
-	stops := s.stopping.Load()
-	closes := stops || len(s.leaving) > 0 // sockets of UDP, and so their sessions have lost their patience
+	maps.DeleteFunc(s.closing, func(_ address, u *udpSocket) bool { return u.is(udpClosed) })
+	stops, closes := s.stopping.Load(), len(s.closing) > 0
 	for id, one := range s.sessions {
 		if (id+j.turn)%patientTurns == 0 || !one.wasPatient || stops || closes && !one.patient() {
 			j.batch = append(j.batch, one.session)

@@ -30,11 +30,13 @@ type session interface {
 	remark()
 }
 
-// registered is a session in the registry. What the janitor asks of each of them at each turn stands beside
-// it, since it would have to fetch every session into the cache.
+// registered is a session in the registry.
 type registered struct {
 	session
-	wasPatient bool // when it began; only while sockets close, that changes
+	// wasPatient is what patient returned when the session began. The janitor reads it at each turn,
+	// so it stands here: to ask every session would fetch each of them into the cache. A session
+	// loses its patience only when its socket closes.
+	wasPatient bool
 }
 
 // add adds a session. It returns false if the server is stopping.

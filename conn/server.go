@@ -59,7 +59,7 @@ type Server struct {
 	// mu guards all that follows.
 	mu       sync.Mutex
 	bound    map[address]bound
-	leaving  map[address]*udpSocket // closed for new sessions; open sessions may still use them
+	closing  map[address]*udpSocket // closed for new sessions; open sessions may still use them
 	services map[string]*service    // by name of the listener
 	retired  map[string]*service    // of removed listeners that still have sessions
 	sessions map[uint64]registered  // the open ones, by id
@@ -85,7 +85,7 @@ func newServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger, network
 		log:         log,
 		inherited:   inherited,
 		bound:       map[address]bound{},
-		leaving:     map[address]*udpSocket{},
+		closing:     map[address]*udpSocket{},
 		services:    map[string]*service{},
 		retired:     map[string]*service{},
 		sessions:    map[uint64]registered{},

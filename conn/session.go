@@ -92,9 +92,9 @@ type relay interface {
 	reach(upstream string)
 	// flush writes what may leave and is held back to leave together with more.
 	flush()
-	// tend gives up answers that are overdue. waits reports whether something waits for its class,
-	// and would wait even if the provider answered; rests, that time alone changes nothing: tend need
-	// not be called before bytes move.
+	// tend gives up answers that are overdue. waits reports whether something waits for its class, and
+	// would wait even if the provider answered. rests reports whether time alone changes nothing, so
+	// that nobody needs to call tend again before bytes move.
 	tend(now time.Time) (waits, rests bool)
 	// age ends a session that is older than max_session_age, now or at the next boundary between
 	// messages. quiet says that nothing has moved for a while.

@@ -42,14 +42,15 @@ func (s *shadow) guest(who policy.Conn, now time.Time) *shaper.Guest {
 	if s == nil {
 		return nil
 	}
-	who = s.leaving(who)
+	who = s.bind(who)
 	up, down := s.classesOf(who)
 	return s.trial.Guest(now, who, up, down)
 }
 
-// leaving returns a connection with the address of bind that it would have in the shadow: its own
-// if the listener has that there, and otherwise one that the listener has there. s may be nil.
-func (s *shadow) leaving(who policy.Conn) policy.Conn {
+// bind returns a connection with the address of ours that it would leave from if the policy in the
+// shadow were in force: its own address if bind of its listener has that, and otherwise one that
+// bind has. s may be nil.
+func (s *shadow) bind(who policy.Conn) policy.Conn {
 	if s == nil || slices.Contains(s.binds[who.Listener], who.Bind) {
 		return who
 	}

@@ -30,9 +30,9 @@ type udpSocket struct {
 	conn   *net.UDPConn
 	raw    syscall.RawConn
 
-	// frames says where datagrams go. It is set before serve. nil: they go to the upstreams of the
-	// listener, or, if it is transparent, to where their senders sent them.
-	frames framing
+	// addressing says where datagrams go. It is set before serve. nil: they go to the upstreams of
+	// the listener, or, if it is transparent, to where their senders sent them.
+	addressing addressing
 
 	service atomic.Pointer[service] // nil until serve
 	reading sync.WaitGroup          // the goroutine that reads
@@ -61,8 +61,8 @@ type udpKey struct {
 	asked  entry.Destination
 }
 
-// A framing says where each datagram of a socket is to go.
-type framing interface {
+// An addressing says where each datagram of a socket is to go.
+type addressing interface {
 	// keyOf returns the key of datagram i of a batch, and takes its header off. The zero key
 	// drops the datagram.
 	keyOf(in *sock.Incoming, i int) udpKey
@@ -78,8 +78,8 @@ type framing interface {
 // keyOf returns the key of datagram i of a batch; the zero key if it is dropped.
 func (u *udpSocket) keyOf(in *sock.Incoming, i int) udpKey {
 	switch {
-	case u.frames != nil:
-		return u.frames.keyOf(in, i)
+	case u.addressing != nil:
+		return u.addressing.keyOf(in, i)
 	case u.conf().Mode == policy.Transparent:
 		return udpKey{in.Source(i), destinationAt(in.Intended(i))}
 	}
@@ -325,7 +325,7 @@ func (u *udpSocket) session(key udpKey, in *sock.Incoming, i int) *udpSession {
 			u.denied(key)
 			return nil
 		}
-		if u.frames != nil && !u.frames.admit(key, client, in.Train(i)) {
+		if u.addressing != nil && !u.addressing.admit(key, client, in.Train(i)) {
 			return nil
 		}
 	}
@@ -402,8 +402,8 @@ func (u *udpSocket) describe(key udpKey, conf *policy.Listener, destination neti
 		Port: addrPortOf(u.conn.LocalAddr()).Port(), Destination: destination,
 	}
 	switch {
-	case u.frames != nil:
-		u.frames.describe(&who, key)
+	case u.addressing != nil:
+		u.addressing.describe(&who, key)
 	case conf.Mode == policy.Transparent:
 		who.Port = key.asked.Port
 	}

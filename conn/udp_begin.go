@@ -39,7 +39,7 @@ func notOpened(err error) stats.Result {
 func (u *udpSocket) open(key udpKey, client sock.Peer, sv *service) (*udpSession, error) {
 	present := sv.terms.Load()
 	one := &udpSession{id: u.server.lastID.Add(1), socket: u, service: sv, conf: present.datagrams(), key: key, client: client, started: time.Now()}
-	if u.frames != nil && !u.frames.mayBegin(present) { // since a reload
+	if u.addressing != nil && !u.addressing.mayBegin(present) { // since a reload
 		return nil, errDenied
 	}
 	if err := one.begin(present.leads); err != nil {
@@ -67,7 +67,7 @@ func (t *udpSession) begin(leads *upstream.Set) (err error) {
 	}()
 	u := t.socket
 	t.down.Raw, t.down.To = u.raw, &t.client
-	if u.frames != nil {
+	if u.addressing != nil {
 		t.down.Prefix = entry.AppendDatagram(nil, t.destination)
 	}
 	t.up.Prefix = t.introduction()
@@ -143,7 +143,7 @@ func (t *udpSession) introduction() []byte {
 	switch asked := t.key.asked; {
 	case t.conf.Mode == policy.Transparent:
 		to = addressIn(asked)
-	case asked.Addr.IsValid() && t.socket.frames == nil:
+	case asked.Addr.IsValid() && t.socket.addressing == nil:
 		to = netip.AddrPortFrom(asked.Addr, to.Port())
 	}
 	return entry.Proxy{Source: t.key.client, Destination: to}.AppendBinary(nil, true)
@@ -197,7 +197,7 @@ func (t *udpSession) answerFrom(at netip.AddrPort) (syscall.RawConn, error) {
 func (s *Server) sharePort(port uint16) (undo func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sockets := slices.Collect(maps.Values(s.leaving))
+	sockets := slices.Collect(maps.Values(s.closing))
 	for _, b := range s.bound {
 		if u, ok := b.(*udpSocket); ok {
 			sockets = append(sockets, u)

@@ -245,7 +245,7 @@ func TestRemovedSocketOfDatagrams(t *testing.T) {
 	until(t, "the socket is forgotten", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return len(r.leaving) == 0
+		return len(r.closing) == 0
 	})
 }
 
@@ -286,7 +286,7 @@ func TestRemovedSocketOfDatagramsComesBack(t *testing.T) {
 	until(t, "the session has ended", func() bool { return len(r.Sessions()) == 0 })
 	bindUDP(t, "127.0.0.1:"+port) // the address is free
 	r.reload(without)
-	if n := len(r.leaving); n != 0 {
+	if n := len(r.closing); n != 0 {
 		t.Errorf("%d sockets are kept", n)
 	}
 }
