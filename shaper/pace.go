@@ -109,8 +109,8 @@ func (p *pace) horizon() (longest time.Duration) {
 // isUnlimited reports whether others have the limits of the class.
 func (p *pace) isUnlimited() bool { return p.keyed || p.quieted }
 
-// outside names what holds something up beside the limits of the class, by the number that
-// limit.Holding returns.
+// outside names what holds something up if that is none of the limits of the class. part is the number
+// that limit.Holding returns.
 func (p *pace) outside(part int) string {
 	switch {
 	case p.quieted:
@@ -131,18 +131,12 @@ func (p *pace) whenOpen(at time.Time) time.Time {
 
 // idle returns a limiter that has let nothing out yet.
 func (p *pace) idle(now time.Time) limit.Limiter {
-	if p.isUnlimited() {
-		return p.limiter(limitless{}, nil, nil)
-	}
-	return p.limiter(p.newLimiter(now), nil, func(r *restraint) limit.Limiter { return r.newLimiter(now) })
+	return p.limiter(nil, func(_ int, r *restraint) limit.Limiter { return r.newLimiter(now) })
 }
 
 // spent returns a limiter from which as much has just left as may leave at once.
 func (p *pace) spent(now time.Time) limit.Limiter {
-	if p.isUnlimited() {
-		return p.limiter(limitless{}, nil, nil)
-	}
-	return p.limiter(p.spentLimiter(now, 0), nil, func(r *restraint) limit.Limiter { return r.spentLimiter(now, 0) })
+	return p.limiter(nil, func(_ int, r *restraint) limit.Limiter { return r.spentLimiter(now, 0) })
 }
 
 // takeOver returns a limiter that goes on at now from l without a new burst. l has the pace
@@ -150,17 +144,16 @@ func (p *pace) spent(now time.Time) limit.Limiter {
 // like it. If there is none, it begins as if all that it lets leave at once had just left. What
 // the provider has said still holds.
 func (p *pace) takeOver(now time.Time, l limit.Limiter, old *pace, rate unit.Rate) limit.Limiter {
-	if p.isUnlimited() {
-		return p.limiter(limitless{}, nil, nil)
-	}
 	parts, origins := limit.Parts(l), p.origins(old)
-	return p.limiter(p.goOn(now, parts[0], &old.restraint, rate), limit.HintsOf(l), func(r *restraint) limit.Limiter {
-		origins = origins[1:]
-		i := origins[0]
-		if i < 0 {
+	return p.limiter(limit.HintsOf(l), func(i int, r *restraint) limit.Limiter {
+		from := origins[i]
+		switch {
+		case i == 0:
+			return r.goOn(now, parts[0], &old.restraint, rate)
+		case from < 0:
 			return r.spentLimiter(now, 0)
 		}
-		return r.goOn(now, parts[i], &old.also[i-1], old.also[i-1].rate)
+		return r.goOn(now, parts[from], &old.also[from-1], old.also[from-1].rate)
 	})
 }
 
@@ -181,15 +174,19 @@ func (p *pace) origins(old *pace) []int {
 	return all
 }
 
-// limiter returns the limiter of a class: its own limit, and with it what of returns for each
-// further one, what the provider says, and closed. hints is nil if it has said nothing.
-func (p *pace) limiter(own limit.Limiter, hints *limit.Hints, of func(*restraint) limit.Limiter) limit.Limiter {
+// limiter returns the limiter of a class: what of returns for each of its limits, its own first, with
+// what the provider says, and closed. hints is nil if the provider has said nothing.
+func (p *pace) limiter(hints *limit.Hints, of func(i int, r *restraint) limit.Limiter) limit.Limiter {
+	own := limit.Limiter(limitless{})
+	if !p.isUnlimited() {
+		own = of(0, &p.restraint)
+	}
 	if p.further() == 0 && p.closed == (limit.Span{}) {
 		return own
 	}
 	parts := []limit.Limiter{own}
 	for i := range p.also {
-		parts = append(parts, of(&p.also[i]))
+		parts = append(parts, of(i+1, &p.also[i]))
 	}
 	if p.hinted && hints == nil {
 		hints = new(limit.Hints)
@@ -222,8 +219,8 @@ func bound(n int64) int64 {
 	return n
 }
 
-// limitless is the limiter of a class that holds nothing up itself: its buckets do, or it
-// has a shadow.
+// limitless is the limiter of a class that holds nothing up itself: its buckets do, or the class above,
+// or nothing, because the class has a shadow.
 type limitless struct{}
 
 func (limitless) Next(time.Time, int64, int64) time.Time { return time.Time{} }

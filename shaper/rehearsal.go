@@ -141,9 +141,12 @@ func (r *rehearsal) copyLimits(n *node) limit.Limiter {
 	if hints != nil {
 		hints = hints.Clone().(*limit.Hints)
 	}
-	return n.pace.limiter(r.copyLimit(parts[0], &n.pace.restraint, n.pacedRate()), hints, func(of *restraint) limit.Limiter {
-		parts = parts[1:]
-		return r.copyLimit(parts[0], of, of.rate)
+	return n.pace.limiter(hints, func(i int, of *restraint) limit.Limiter {
+		rate := of.rate
+		if i == 0 {
+			rate = n.pacedRate()
+		}
+		return r.copyLimit(parts[i], of, rate)
 	})
 }
 
