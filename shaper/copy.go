@@ -40,8 +40,8 @@ type Copy struct {
 }
 
 // maxCopies bounds the copies that wait in a class: it is twice the longest queue of
-// messages. Without a bound, sources that the class would hold up could bring any number,
-// since nothing holds them up really.
+// messages. Without a bound there could be any number: really nothing holds up the sources that the
+// class would hold up.
 const maxCopies = 1 << 16
 
 // A sender is told what becomes of its copies. The lock of the trial is held.
@@ -64,7 +64,7 @@ type sender interface {
 	answered()
 }
 
-// enter offers the copy to its class, and follows the verdict.
+// enter offers the copy to its class, and does what the class decides.
 func (x *Copy) enter() {
 	if x.class.queue.Len() >= maxCopies {
 		x.class.tally.overlimit()
@@ -72,7 +72,7 @@ func (x *Copy) enter() {
 		x.end()
 		return
 	}
-	x.judge(x.ask())
+	x.act(x.ask())
 }
 
 // ask offers the copy to its class.
@@ -82,8 +82,8 @@ func (x *Copy) ask() Verdict {
 	return verdict
 }
 
-// judge follows the verdict of the class.
-func (x *Copy) judge(verdict Verdict) {
+// act does what the class has decided.
+func (x *Copy) act(verdict Verdict) {
 	switch verdict {
 	case Leaves:
 		if x.item.Busy = true; !x.isTwin {

@@ -209,7 +209,7 @@ func (f *feed) offer(now time.Time) *Item {
 	return nil
 }
 
-// contested reports whether something may leave at now, or waits for a slot of a fleet that it has. What comes to a
+// contested reports whether something may leave at now, or has a slot of a fleet and waits for it. What comes to a
 // contender then has to wait for its turn.
 func (f *feed) contested(now time.Time) bool {
 	return f.offer(now) != nil || f.slot != nil && f.slot.at.After(now)

@@ -103,7 +103,7 @@ type backing struct {
 	class  *Class // set when the class is made
 	share  Share  // of a budget that several processes share; nil: only this process uses it
 	ledger Ledger // keeps the budget of the class; nil: only this process knows it
-	known  bool   // to the fleet, what the class has used: it has been shared, or the class that it succeeds was
+	known  bool   // the fleet knows what the class has used: this class was shared, or the one that it has replaced
 }
 
 // limiter returns a limiter that goes on from l at now. If processes share the budget of the

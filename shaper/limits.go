@@ -65,10 +65,10 @@ func (p *pace) limits() (all []Limit) {
 	return all
 }
 
-// join makes l include another limit, with the lower rate and the smaller burst, and marks that one
-// as Joined: two sequences of slots have few moments in common, and the slots of one would be over
-// when the other one has a slot. join does nothing, and returns false, if one of them has a window,
-// or if a burst would be lost that lasts long.
+// join makes l include another limit, and marks that one as Joined: l gets the lower rate of the two,
+// and the smaller burst. Two sequences of slots have few moments in common: the slots of one would be
+// over when the other one has a slot. join does nothing, and returns false, if one of them has a window,
+// or if more of a burst would be lost than is brief.
 func (l *Limit) join(o *Limit) bool {
 	if l.Joined || l.Window > 0 || o.Window > 0 {
 		return false

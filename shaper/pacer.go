@@ -21,7 +21,7 @@ type pacer struct {
 	done    chan struct{}    // closed when the goroutine has ended
 	unowned bool             // nobody closes it: it has a goroutine and a timer only while something waits
 
-	left stats.Histogram // how late items left
+	delays stats.Histogram // by how much items have left late
 
 	// mu guards the fields below. It is taken last, under the lock of a tree.
 	mu     sync.Mutex
@@ -227,7 +227,7 @@ func (p *pacer) releaseOne(now time.Time, n *node, due time.Time) {
 	if it == nil {
 		return
 	}
-	p.left.Observe(now.Sub(due))
+	p.delays.Observe(now.Sub(due))
 	from := it.class
 	it.Owner.Leave(now)
 	from.handing.Store(false)

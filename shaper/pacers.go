@@ -58,7 +58,7 @@ func (s *pacers) isEarly() bool {
 // lateness returns how late items have left.
 func (s *pacers) lateness() (r stats.HistogramReading) {
 	for _, p := range s.all {
-		r = r.Plus(p.left.Read())
+		r = r.Plus(p.delays.Read())
 	}
 	return r
 }

@@ -22,11 +22,11 @@ type shared struct {
 	outside limit.Limiter // all budgets together
 
 	latest time.Time // the latest time at which somebody asked
-	wanted int64     // what the budgets were told last; see Budget.Want
-	next   []int64   // and of the next items
-	costs  []int64   // what ask is about to tell them of these
-	slot   time.Time // when somebody asked last, the next item could leave then; limit.Never: nothing is in hand
-	held   time.Time // and until when nothing leaves; see Budget.Hold
+	wanted int64     // what the budgets were told last: how many units wait; see Budget.Want
+	next   []int64   // and what the next items need
+	costs  []int64   // what ask is about to tell them in place of next
+	slot   time.Time // when the next item may leave, as of the last ask; limit.Never: nothing is in hand
+	held   time.Time // until when nothing leaves, as the budgets were told; see Budget.Hold
 }
 
 // borrow returns a shared limiter around one that counts what this process lets out.
@@ -47,9 +47,10 @@ func (b *backing) borrow(now time.Time, p *pace, l limit.Limiter) *shared {
 	return s
 }
 
-// owe tells the budgets of windows what the class has used of them while only this process used it. The fleet knows nothing
-// of that. It knows what a class has used that was shared before; and to a bucket, which the fleet knows by another key
-// than this process did, nothing was added. A limit that goes on from none of old counts as spent, but nothing has left.
+// owe tells the budgets of windows what the class has used of them while only this process used it: the fleet does not know
+// that. A limit that goes on from none of old counts as spent here, but nothing has left, so owe tells nothing of it. Nobody
+// calls owe for a class that was shared before, since the fleet knows what it has used. Nor for a bucket: the fleet knows
+// it by another key.
 func (s *shared) owe(now time.Time, p, old *pace) {
 	parts, next, origins := limit.Parts(s.Limiter), 0, p.origins(old)
 	for i, l := range p.limits() {

@@ -192,7 +192,7 @@ func (s *Source) resume(b *sourceBacklog) {
 		}
 		b.firstParked, x.next = x.next, nil
 		s.memory -= x.offer.Holds
-		x.judge(verdict)
+		x.act(verdict)
 	}
 }
 

@@ -57,11 +57,11 @@ func (r *rehearsal) why(of *node) (w Why) {
 	}
 	play := rehearse(r.now, of.root(), of)
 	play.inexact = play.inexact || r.inexact
-	left, at, ahead, exact := play.until(of)
+	last, at, ahead, exact := play.until(of)
 	w.At, w.Exact = at, exact
 	it := firstOf(of)
 	for was, copied := range play.items {
-		if copied == left {
+		if copied == last {
 			it = was
 		}
 	}
