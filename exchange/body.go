@@ -51,11 +51,11 @@ func (b *body) offerPiece() {
 	}
 	x := b.lane.x
 	x.noteTime(x.host.Time())
-	b.judge(b.flow.Ask(x.now, shaper.Cost{Bytes: int64(b.piece)}, b.busy))
+	b.act(b.flow.Ask(x.now, shaper.Cost{Bytes: int64(b.piece)}, b.busy))
 }
 
-// judge follows the verdict of the class about the piece.
-func (b *body) judge(verdict shaper.Verdict) {
+// act does what the class has decided about the piece.
+func (b *body) act(verdict shaper.Verdict) {
 	l := b.lane
 	switch verdict {
 	case shaper.Leaves:
@@ -107,7 +107,7 @@ func (b *body) join(class *shaper.Class) {
 	if l.state != waiting || verdict == shaper.Waits {
 		return
 	}
-	if b.judge(verdict); !l.x.stopped {
+	if b.act(verdict); !l.x.stopped {
 		l.x.host.Revisit()
 	}
 }

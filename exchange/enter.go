@@ -89,7 +89,7 @@ func (m *message) enter() {
 	default:
 		verdict = m.offer()
 	}
-	m.judge(verdict)
+	m.act(verdict)
 }
 
 // offer asks the class of a message whether it may leave. If the sender is made to wait, one
@@ -105,8 +105,8 @@ func (m *message) offer() shaper.Verdict {
 	return m.class.Enter(x.now, &m.item)
 }
 
-// judge follows the verdict of the class of a message that is in no list.
-func (m *message) judge(verdict shaper.Verdict) {
+// act does what the class has decided about a message that is in no list.
+func (m *message) act(verdict shaper.Verdict) {
 	switch {
 	case verdict == shaper.Leaves:
 		m.leave(&m.item)

@@ -10,19 +10,13 @@ import (
 	"shaper/unit"
 )
 
-// Reroute follows a reload. The host calls it after Belong and Obey. What waits in a class
-// that is gone moves to the class of the connection, or to back in the other direction. If
-// back is nil, it leaves.
+// Reroute follows a reload. The host calls it after Belong and Obey. What waits to the upstream in a
+// class that is gone moves to the class of the connection. What waits to the client moves to back;
+// if that is nil, it leaves.
 func (x *Exchange) Reroute(now time.Time, gone map[*shaper.Class]bool, back *shaper.Class) {
 	x.noteTime(now)
 	x.down.body.join(back)
-	if f := &x.up.found; x.up.state == peeking || x.up.state == handling && f.message.Kind == frame.Counted {
-		if x.up.state == peeking {
-			x.up.reread()
-		}
-		x.up.classify()
-		x.up.charge()
-	}
+	x.up.reclassify()
 	if !x.stopped {
 		x.up.backlog.reroute(gone, x.classes.all[x.classes.own].class, x.classes.own)
 	}
@@ -42,15 +36,27 @@ func (x *Exchange) Reroute(now time.Time, gone map[*shaper.Class]bool, back *sha
 	}
 }
 
+// reclassify follows a reload with the message that is found and has entered no class yet.
+func (l *lane) reclassify() {
+	switch {
+	case l.state == peeking:
+		l.reread() // since then the body has been read behind it
+	case l.state != handling || l.found.message.Kind != frame.Counted:
+		return
+	}
+	l.classify()
+	l.charge()
+}
+
 // A move takes the messages that wait in classes that are gone to another class.
 type move struct {
-	gone map[*shaper.Class]bool
-	to   *shaper.Class // nil: the messages leave
-	tag  uint16        // of the class to
+	gone  map[*shaper.Class]bool
+	class *shaper.Class // where the messages go; nil: they leave
+	tag   uint16        // of that class
 }
 
 // includes reports whether a message has to move.
-func (v *move) includes(m *message) bool { return m.class != v.to && v.gone[m.class.Named()] }
+func (to *move) includes(m *message) bool { return m.class != to.class && to.gone[m.class.Named()] }
 
 // reroute moves what waits in classes that are gone to another class; with nil it leaves. If a
 // message is about to leave, it goes first. Until then the lane does nothing else, because
@@ -112,14 +118,14 @@ func (q *backlog) withdraw(of *list, to *move) bool {
 
 // moveTo moves a message, which is in no queue of a class, to another class, or to its bucket
 // there; or it leaves.
-func (m *message) moveTo(v *move) {
+func (m *message) moveTo(to *move) {
 	q, from, old, c := &m.lane.backlog, m.place, m.tag, &m.lane.x.classes
-	if from != behind { // else it has its turn by its place there
+	if from != behind { // otherwise it keeps its place: its turn does not depend on its class
 		q.take(m)
 	}
-	m.class, m.tag = v.to, v.tag
-	if m.lane.isUp() && c.all[v.tag].perMessage {
-		m.tag = c.bucketOf(m.lane.x.now, v.tag, m.seen())
+	m.class, m.tag = to.class, to.tag
+	if m.lane.isUp() && c.all[to.tag].perMessage {
+		m.tag = c.bucketOf(m.lane.x.now, to.tag, m.seen())
 		m.class = c.all[m.tag].class
 	}
 	c.disuse(m.lane.x.now, old)
