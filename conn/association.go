@@ -3,6 +3,7 @@ package conn
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -54,8 +55,8 @@ const (
 )
 
 var (
-	errUnlimited = errors.New("the class of the listener counts neither bytes nor packets, so it would not limit datagrams")
-	errRelays    = errors.New("the client has too many relays of datagrams")
+	errUnlimited = errors.New("the class of the listener counts neither bytes nor packets, so it would not limit datagrams; give the listener one that does")
+	errRelays    = fmt.Errorf("the client has %d relays of datagrams already, as many as it may have", maxRelays)
 	errNoAddress = errors.New("a relay of datagrams needs a client with an address")
 )
 

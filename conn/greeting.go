@@ -60,7 +60,7 @@ func (t *tcpSession) watchClient() bool {
 		return true
 	}
 	if err := t.client.watch(); err != nil {
-		t.server.log.Error("cannot watch a connection", "listener", t.conf.Name, "err", err)
+		t.server.log.Error("cannot watch the connection of a client; the session ends", "listener", t.conf.Name, "err", err)
 		t.finish(stats.DialFailed)
 		return false
 	}

@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -65,7 +66,7 @@ func (in Inherited) listenUDP(address string) (*net.UDPConn, error) {
 	return c.(*net.UDPConn), nil
 }
 
-var errWrongSocket = fmt.Errorf("it is not a socket of the listener's protocol")
+var errWrongSocket = errors.New("it is not a socket of the listener's protocol")
 
 // inherit returns the only one of files that open accepts. It is an error if there is none, or
 // more than one.

@@ -78,7 +78,7 @@ func lacksDescriptors(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }
 
-var errNoRoom = errors.New("there is no room for the first bytes")
+var errNoRoom = errors.New("the socket has no room for the first bytes of the connection")
 
 // writeAll writes the first bytes of a connection, for which there is room.
 func writeAll(end sock.End, data []byte) error {

@@ -22,8 +22,8 @@ import (
 
 var (
 	errNotKnown    = errors.New("the address of the upstream is not known yet")
-	errDescriptors = errors.New("UDP sessions already hold half of the descriptors")
-	errNoSlot      = errors.New("the class has no slot free")
+	errDescriptors = errors.New("UDP sessions already hold half of the descriptors; raise LimitNOFILE (ulimit -n)")
+	errNoSlot      = errors.New("all max_connections of the class are open")
 )
 
 // notOpened returns how a session ends that open has refused with err.

@@ -17,7 +17,7 @@ func (m *Machine) Set(now time.Time, class Class, fallback Fallback) error {
 	class.terms, class.Deadline, class.shortest = m.class.terms, m.class.Deadline, m.class.shortest
 	switch old := &m.class; {
 	case class.Name != old.Name, class.Algorithm != old.Algorithm, class.Window != old.Window, class.Rate.Kind() != old.Rate.Kind():
-		return fmt.Errorf("fleet: class %q cannot become another one", old.Name)
+		return fmt.Errorf("fleet: class %q cannot take another name, algorithm, window or unit; it needs a new member", old.Name)
 	case class.Rate == old.Rate && class.Burst == old.Burst && class.Late == old.Late && fallback == m.absence.fallback:
 		return nil
 	}

@@ -95,7 +95,7 @@ func (c *Class) Check() error {
 	case c.Algorithm != FixedWindow && c.Bounds != nil:
 		return fmt.Errorf("fleet: class %q has bounds, which only a fixed window can have", c.Name)
 	case c.Algorithm == Slots && c.Late <= 0:
-		return fmt.Errorf("fleet: class %q does not say how late a slot may be used; every timer is late", c.Name)
+		return fmt.Errorf("fleet: class %q needs Late, how late a slot may be used: every timer is late", c.Name)
 	}
 	return nil
 }
