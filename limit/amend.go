@@ -6,7 +6,8 @@ import (
 )
 
 // An Amender is a Limiter that can correct what it has charged, when somebody knows better
-// what an item costs.
+// what an item costs. Answers say that of messages and tokens; a limit of another kind charges more,
+// but does not know how much less still counts.
 type Amender interface {
 	// Amend says at now that the item that left at the time then costs n units more than Take
 	// charged for it; if n is negative, it costs less. What it costs less is given back as far
@@ -34,23 +35,25 @@ func (a *All) Amend(now, then time.Time, n int64) {
 }
 
 // Amend implements Amender. What is given back beyond the burst is lost.
-func (t *Token) Amend(now, _ time.Time, n int64) {
+func (t *Token) Amend(now, then time.Time, n int64) {
 	now = t.see(now)
-	if n > 0 {
+	if n >= 0 {
 		t.Take(now, now, n)
 		return
 	}
-	t.bucket.AllowN(now, int(max(n, -maxUnits))) // a negative number adds tokens
-	t.bucket.SetBurstAt(now, t.bucket.Burst())   // and this takes away those above the burst
+	back := t.ebbs.giveBack(then, min(-n, maxUnits))
+	t.bucket.ReserveN(now, -int(back))         // a negative number adds tokens, also to a debt
+	t.bucket.SetBurstAt(now, t.bucket.Burst()) // and this takes away those above the burst
 }
 
 // Amend implements Amender. TAT never becomes a time before now.
-func (g *GCRA) Amend(now, _ time.Time, n int64) {
-	if g.arrive(now); n >= 0 {
-		g.owed = plus(g.owed, n)
-		g.fold()
+func (g *GCRA) Amend(now, then time.Time, n int64) {
+	if n >= 0 {
+		g.Take(now, now, n)
 		return
 	}
+	g.arrive(now)
+	n = -g.ebbs.giveBack(then, -n)
 	whole, part, _ := g.missing()
 	if whole+n < 0 || whole+n == 0 && part == 0 {
 		g.tat, g.owed = g.now, 0 // the bucket is full
@@ -64,34 +67,34 @@ func (g *GCRA) Amend(now, _ time.Time, n int64) {
 	g.tat, g.owed = g.tat.Add(-time.Duration(periods*ns)), g.owed+periods*units
 }
 
-// Amend implements Amender. What is still owed is given back first, then what has left in the
-// window of the item. What left in a window that is over has no room to give back.
+// Amend implements Amender. What is still owed is given back first, then what has left in this
+// window. What left in a window that is over and paid for has no room to give back, but it weighs
+// less in the next one.
 func (c *counters) Amend(now, then time.Time, n int64) {
-	if c.advance(now); n >= 0 {
+	if n >= 0 {
 		c.Take(now, now, n)
 		return
 	}
-	n = -n
-	n -= reduce(&c.owed, n)
-	switch since := then.Sub(c.zero); {
-	case since >= c.start:
-		reduce(&c.used, n)
-	case since >= c.start-c.window:
-		reduce(&c.before, n)
+	c.turn(now)
+	back := c.ebbs.giveBack(then, -n)
+	if since := then.Sub(c.zero); since < c.start && since >= c.start-c.window {
+		reduce(&c.before, -n-back)
 	}
+	back -= reduce(&c.owed, back)
+	reduce(&c.used, back)
 	c.pay()
 }
 
 // Amend implements Amender; see counters.
 func (w *CalendarWindow) Amend(now, then time.Time, n int64) {
-	if w.advance(now); n >= 0 {
+	if n >= 0 {
 		w.Take(now, now, n)
 		return
 	}
-	n = -n
-	if n -= reduce(&w.owed, n); !then.Round(0).Before(w.start) {
-		reduce(&w.used, n)
-	}
+	w.turn(now)
+	back := w.ebbs.giveBack(then.Round(0), -n)
+	back -= reduce(&w.owed, back)
+	reduce(&w.used, back)
 	w.pay()
 }
 

@@ -25,6 +25,7 @@ type CalendarWindow struct {
 	start, end time.Time // of this window; without a monotonic reading
 	used       int64     // units in this window
 	owed       int64     // units that have left, and that no window has counted yet
+	ebbs       ebbs      // of the units to pay at the beginning of a window
 }
 
 // NewCalendarWindow returns a limiter from which nothing has left at now.
@@ -57,14 +58,14 @@ func (w *CalendarWindow) Next(now time.Time, ahead, n int64) time.Time {
 
 // Take implements Limiter.
 func (w *CalendarWindow) Take(_, now time.Time, n int64) {
-	w.advance(now)
+	w.turn(now)
 	w.owed = min(plus(w.owed, n), maxUnits)
 	w.pay()
 }
 
 // SetRate implements Limiter. What has left in this window counts against the new limit.
 func (w *CalendarWindow) SetRate(now time.Time, rate unit.Rate, _ int64) {
-	w.advance(now)
+	w.turn(now)
 	w.limit = windowLimit(rate, w.windows.Period.Nominal())
 }
 
@@ -72,7 +73,7 @@ func (w *CalendarWindow) SetRate(now time.Time, rate unit.Rate, _ int64) {
 // the clock of now, which may differ from the wall clock when somebody remembers. What is owed
 // stands in the place of what the window has let out, as in counters.
 func (w *CalendarWindow) Memory(now time.Time) (m Memory, whole bool) {
-	w.advance(now)
+	w.turn(now)
 	m = Memory{Until: now, At: byClockOf(now, w.start), Used: [2]int64{w.used, w.start.Unix()}}
 	switch {
 	case w.owed > 0 && w.limit == 0:
@@ -96,6 +97,7 @@ func (w *CalendarWindow) Remember(m Memory) {
 	if start := time.Unix(m.Used[1], 0); !start.Equal(w.start) { // mostly it is the same window
 		w.start, w.end = w.windows.Around(start)
 	}
+	w.ebbs = w.ebbs[:0]
 	if w.used, w.owed = m.Used[0], 0; w.used < 0 {
 		w.used, w.owed = w.limit, -m.Used[0]
 	}
@@ -122,6 +124,14 @@ func (w *CalendarWindow) Recall(then time.Time, record []int64) bool {
 
 // mostApart is how far the wall clock may have been set in the time of a record.
 const mostApart = 366 * 24 * time.Hour
+
+// turn is advance, and notes what there is to pay in a window that begins.
+func (w *CalendarWindow) turn(now time.Time) {
+	before := w.start
+	if w.advance(now); !w.start.Equal(before) {
+		w.ebbs.note(w.start, w.used+w.owed)
+	}
+}
 
 // advance moves to the window that contains now. If the wall clock goes back, it stays in the
 // present window.

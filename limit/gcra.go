@@ -36,6 +36,7 @@ type GCRA struct {
 	burst int64
 	tat   time.Time // TAT is tat + owed/rate
 	owed  int64     // units
+	ebbs  ebbs      // of the units that the bucket lacks
 }
 
 // NewGCRA returns a bucket that is full at now. A burst below 1 counts as 1.
@@ -56,6 +57,7 @@ func (g *GCRA) Next(now time.Time, ahead, n int64) time.Time {
 // Take implements Limiter.
 func (g *GCRA) Take(_, now time.Time, n int64) {
 	g.arrive(now)
+	g.ebb()
 	g.owed = plus(g.owed, n)
 	g.fold()
 }
@@ -91,6 +93,15 @@ func (g *GCRA) SetRate(now time.Time, rate unit.Rate, burst int64) {
 		g.tat = g.now.Add(time.Duration(wait))
 	}
 	g.fold()
+	g.ebb()
+}
+
+// ebb notes how many whole units the bucket lacks now, if answers may give some back.
+func (g *GCRA) ebb() {
+	if g.rate.Kind().OfMessages() {
+		whole, _, _ := g.missing()
+		g.ebbs.note(g.now, whole)
+	}
 }
 
 // missing returns how many units the bucket lacks now: whole units, and part/of of
@@ -140,7 +151,7 @@ func (g *GCRA) Memory(now time.Time) (m Memory, whole bool) {
 }
 
 // Remember implements Limiter.
-func (g *GCRA) Remember(m Memory) { g.tat, g.owed = m.At, m.Used[0] }
+func (g *GCRA) Remember(m Memory) { g.tat, g.owed, g.ebbs = m.At, m.Used[0], g.ebbs[:0] }
 
 // arrive moves TAT to now if TAT has passed.
 func (g *GCRA) arrive(now time.Time) {

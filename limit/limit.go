@@ -20,6 +20,7 @@
 //	sliding_window   a sliding window, approximated by two counts
 //	sliding_log      a sliding window that is exact
 //	window           what the windows share
+//	ebb              how much of what has left still counts
 //	start            when a limiter took the place of another one
 //	clock            time that never goes back; sums that do not overflow
 //	limit            what every algorithm implements

@@ -20,7 +20,7 @@ type setting struct {
 	burst  int64
 }
 
-func (s setting) rate() unit.Rate { return unit.NewRate(unit.Packets, s.limit, s.window) }
+func (s setting) rate() unit.Rate { return unit.NewRate(unit.Messages, s.limit, s.window) }
 
 // An event is an item that left.
 type event struct {

@@ -25,6 +25,7 @@ type Token struct {
 	clock  // since rate.Limiter fills twice if time goes back
 	bucket *rate.Limiter
 	rate   unit.Rate
+	ebbs   ebbs // of the tokens that are missing
 }
 
 // NewToken returns a bucket that is full at now. A burst below 1 counts as 1.
@@ -58,6 +59,7 @@ func (t *Token) Next(now time.Time, ahead, n int64) time.Time {
 // Take implements Limiter.
 func (t *Token) Take(_, now time.Time, n int64) {
 	now = t.see(now)
+	t.ebb(now)
 	if t.bucket.AllowN(now, int(n)) {
 		return
 	}
@@ -78,6 +80,14 @@ func (t *Token) SetRate(now time.Time, r unit.Rate, burst int64) {
 	t.bucket.SetLimitAt(now, rate.Limit(r.PerSecond()))
 	t.bucket.SetBurstAt(now, depth(burst))
 	t.rate = r
+	t.ebb(now)
+}
+
+// ebb notes how many whole tokens the bucket lacks, if answers may give some back.
+func (t *Token) ebb(now time.Time) {
+	if t.rate.Kind().OfMessages() {
+		t.ebbs.note(now, int64(float64(t.bucket.Burst())-t.bucket.TokensAt(now)))
+	}
 }
 
 // Memory implements Limiter.
@@ -97,7 +107,7 @@ func (t *Token) Memory(now time.Time) (m Memory, whole bool) {
 // token, and earns that part until m.At.
 func (t *Token) Remember(m Memory) {
 	before := m.At.Add(-time.Duration(m.Used[1]))
-	t.now = before
+	t.now, t.ebbs = before, t.ebbs[:0]
 	t.bucket = rate.NewLimiter(grain*1e9, t.bucket.Burst())
 	t.bucket.AllowN(before, 0)
 	t.Take(before, before, int64(t.bucket.Burst())-m.Used[0])

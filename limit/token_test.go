@@ -24,7 +24,7 @@ func wantNext(t *testing.T, l Limiter, now time.Duration, n int64, d time.Durati
 	}
 }
 
-func perSecond(n int64) unit.Rate { return unit.NewRate(unit.Packets, n, time.Second) }
+func perSecond(n int64) unit.Rate { return unit.NewRate(unit.Messages, n, time.Second) }
 
 const second = time.Second
 

@@ -45,6 +45,7 @@ type counters struct {
 	used   int64         // units in this window
 	before int64         // units in the window before it; 0 without weigh
 	owed   int64         // units that have left, and that no window has counted yet
+	ebbs   ebbs          // of the units to pay at the beginning of a window
 }
 
 func newCounters(now time.Time, rate unit.Rate, window time.Duration, weigh bool) counters {
@@ -67,7 +68,7 @@ func (c *counters) Next(now time.Time, ahead, n int64) time.Time {
 
 // Take implements Limiter.
 func (c *counters) Take(_, now time.Time, n int64) {
-	c.advance(now)
+	c.turn(now)
 	c.owed = min(plus(c.owed, n), maxUnits)
 	c.pay()
 }
@@ -75,14 +76,14 @@ func (c *counters) Take(_, now time.Time, n int64) {
 // SetRate implements Limiter. What has left in this window counts against the new
 // limit. The length of the window does not change.
 func (c *counters) SetRate(now time.Time, rate unit.Rate, _ int64) {
-	c.advance(now)
+	c.turn(now)
 	c.limit = windowLimit(rate, c.window)
 }
 
 // Memory implements Limiter. While something is owed, this window is full, so what is
 // owed stands in the place of what the window has let out, as a negative number.
 func (c *counters) Memory(now time.Time) (m Memory, whole bool) {
-	c.advance(now)
+	c.turn(now)
 	m = Memory{Until: c.emptyAt(), At: c.zero.Add(c.start), Used: [2]int64{c.used, c.before}}
 	if c.owed > 0 {
 		m.Used[0] = -(c.owed + max(c.used-c.limit, 0)) // a smaller limit may hold by now
@@ -92,7 +93,7 @@ func (c *counters) Memory(now time.Time) (m Memory, whole bool) {
 
 // Remember implements Limiter.
 func (c *counters) Remember(m Memory) {
-	c.zero, c.start = m.At, 0
+	c.zero, c.start, c.ebbs = m.At, 0, c.ebbs[:0]
 	c.used, c.before, c.owed = m.Used[0], m.Used[1], 0
 	if c.used < 0 {
 		c.used, c.owed = c.limit, -m.Used[0]
@@ -122,6 +123,14 @@ func (c *counters) pay() {
 	n := min(c.owed, max(c.limit-c.used, 0))
 	c.used += n
 	c.owed -= n
+}
+
+// turn is advance, and notes what there is to pay in a window that begins.
+func (c *counters) turn(now time.Time) {
+	before := c.start
+	if c.advance(now); c.start > before {
+		c.ebbs.note(c.zero.Add(c.start), c.used+c.owed)
+	}
 }
 
 // advance moves to the window that contains now. If time goes back, it stays in the
