@@ -82,7 +82,7 @@ func Open(path string, o Options) (*File, error) {
 		return nil, err
 	}
 	var written int64
-	f.found, written, f.fault = find(path, time.Now(), o.Clock)
+	f.found, written, f.fault = find(path, o.Clock)
 	if f.lock != nil {
 		if last := lastClaim(f.lock, f.Clock.Wall()); f.fault == nil && written >= last.started {
 			f.id = last.id

@@ -99,6 +99,42 @@ func TestGrantsWhatIsWritten(t *testing.T) {
 	})
 }
 
+// What has left never seems to have left earlier than it did, however long it takes to read the clocks.
+func TestTimesAreNeverEarlier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		boot, slow := time.Now(), false
+		pause := func() {
+			if slow {
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		clock := Clock{Wall: time.Now, Boot: func() ([16]byte, time.Duration) {
+			defer pause()
+			pause()
+			return [16]byte{1}, time.Since(boot)
+		}}
+		path := filepath.Join(t.TempDir(), "state")
+		open := func() *File {
+			f, err := Open(path, Options{Log: slog.New(slog.DiscardHandler), Clock: clock})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return f
+		}
+		f := open()
+		f.Start()
+		left := lasting("a", "", 1)
+		f.Close([]limit.Lease{left})
+		time.Sleep(time.Second)
+		slow = true
+		f = open()
+		defer f.Discard()
+		if found, trusted := f.Found(); !trusted || len(found) != 1 || found[0].At.Before(left.At) {
+			t.Errorf("found %v, want what left at %v, or later", found, left.At)
+		}
+	})
+}
+
 // A disk that fails stops nobody. That is logged once a minute, counted, and shown; when the
 // disk is back, everything is written.
 func TestGoesOnWhileTheDiskFails(t *testing.T) {

@@ -87,7 +87,7 @@ const (
 
 // find returns the leases in the file at path, and when it was written, in microseconds since 1970; nothing if there is no
 // file.
-func find(path string, now time.Time, clock Clock) (leases []limit.Lease, written int64, err error) {
+func find(path string, clock Clock) (leases []limit.Lease, written int64, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, nil
@@ -100,7 +100,9 @@ func find(path string, now time.Time, clock Clock) (leases []limit.Lease, writte
 	if err != nil {
 		return nil, 0, err
 	}
-	if leases, err = decode(now, clock.moment(), data); err != nil {
+	present := clock.moment()
+	now := time.Now() // not before present: what has left would seem to have left earlier than it did
+	if leases, err = decode(now, present, data); err != nil {
 		return nil, 0, err
 	}
 	return leases, int64(binary.LittleEndian.Uint64(data[len(magic)+8:])) / 1000, nil
