@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -48,8 +47,8 @@ func tcpListener(name string) Listener { return DefaultListener(name, TCP) }
 // diffFields compares two sections with the same name, key by key.
 func diffFields[T any](what, name string, old, new *T, fields []field[T]) (changes []Change) {
 	for _, f := range fields {
-		if before, after := f.get(old), f.get(new); before != after {
-			changes = append(changes, Change{"~", what, name, f.name, before, after})
+		if !f.same(old, new) {
+			changes = append(changes, Change{"~", what, name, f.name, f.get(old), f.get(new)})
 		}
 	}
 	return changes
@@ -101,38 +100,27 @@ func summary[T any](t *T, defaults T, fields []field[T]) string {
 // String prints the rule in one line: "source 10.1.0.0/16, class otp".
 func (r Rule) String() string { return summary(&r, Rule{}, ruleFields) }
 
-// notShown stands in place of what changes do not tell.
-const notShown = "(not shown)"
-
-// told is String without the values of fields of HTTP. They may be keys of clients, and changes stand
-// in logs and state files.
-func (r Rule) told() string {
-	r.Header = slices.Clone(r.Header)
-	for i := range r.Header {
-		r.Header[i].Patterns = []Pattern{notShown}
-	}
-	return r.String()
-}
+// identity tells the rule from all that match something else.
+func (r Rule) identity() string { return identity(&r, ruleFields) }
 
 // maxCompared bounds the size of the table in longestCommon.
 const maxCompared = 4_000_000
 
-// diffRules compares rules by their text, so a rule that only moves to another line is not a
-// change.
+// diffRules compares what rules say, so a rule that only moves to another line is not a change.
 func diffRules(old, new []Rule) (changes []Change) {
-	before, after := namesOf(old, Rule.String), namesOf(new, Rule.String)
+	before, after := namesOf(old, Rule.identity), namesOf(new, Rule.identity)
 	stayed, still := map[int]bool{}, map[int]bool{}
 	for _, pair := range LongestCommon(before, after) {
 		stayed[pair[0]], still[pair[1]] = true, true
 	}
 	for i, r := range old {
 		if !stayed[i] {
-			changes = append(changes, Change{Op: "-", What: "rule", Name: strconv.Itoa(i + 1), Old: r.told()})
+			changes = append(changes, Change{Op: "-", What: "rule", Name: strconv.Itoa(i + 1), Old: r.String()})
 		}
 	}
 	for i, r := range new {
 		if !still[i] {
-			changes = append(changes, Change{Op: "+", What: "rule", Name: strconv.Itoa(i + 1), New: r.told()})
+			changes = append(changes, Change{Op: "+", What: "rule", Name: strconv.Itoa(i + 1), New: r.String()})
 		}
 	}
 	return changes

@@ -20,7 +20,9 @@ type field[T any] struct {
 	takes    takes
 	form     string                 // says what is allowed if the value has the wrong type
 	set      func(*T, string) error // reads one value or one item of a list
-	get      func(*T) string        // prints the value as the file would have it
+	get      func(*T) string        // prints the value as the file would have it, without secrets
+	// apart tells apart values that get prints alike; nil: there are none.
+	apart func(*T) string
 	// family reads a value of one of the keys whose names begin as name does, before "NAME";
 	// rest is the rest of that name. It is nil if the field is a single key.
 	family func(rest string, into *T, value string) error
@@ -55,6 +57,7 @@ func one[T any, V comparable](name, form string, at func(*T) *V, parse func(stri
 func group[T any, V comparable](name, form string, at func(*T) *V, whole V, fields []field[V]) field[T] {
 	f := one(name, form, at, func(string) (V, error) { return whole, complain(form, "it is not text") })
 	f.takes = 0
+	f.apart = func(t *T) string { return identity(at(t), fields) }
 	f.keys = func() []Setting { return keysOf(fields, whole) }
 	f.decodeTable = func(r *report, key string, n *node, into *T, wholeFile bool) {
 		*at(into) = whole
@@ -84,7 +87,8 @@ func many[T, V any](name, form string, at func(*T) *[]V, parse func(string) (V, 
 			}
 			return err
 		},
-		get: func(t *T) string { return list(*at(t)) },
+		get:   func(t *T) string { return list(*at(t)) },
+		apart: func(t *T) string { return quotedList(*at(t)) },
 	}
 }
 
@@ -171,7 +175,8 @@ func onlyIntegers[T any](f field[T]) field[T] {
 // set, the file may have true for a table without keys.
 func nested[T, V any](name, form string, at func(*T) **V, fields []field[V], mayBeEmpty bool) field[T] {
 	f := field[T]{name: name, form: form,
-		get: func(t *T) string { return inline(*at(t), fields) },
+		get:   func(t *T) string { return inline(*at(t), fields) },
+		apart: func(t *T) string { return identity(*at(t), fields) },
 		decodeTable: func(r *report, key string, n *node, into *T, whole bool) {
 			*at(into) = new(V)
 			decode(r, key, n, *at(into), fields, whole)
@@ -204,6 +209,26 @@ func tables[T, V any](name, form string, at func(*T) *[]V, fields []field[V], pa
 	return f
 }
 
+// same reports whether two sections have the same value.
+func (f field[T]) same(a, b *T) bool {
+	return f.get(a) == f.get(b) && (f.apart == nil || f.apart(a) == f.apart(b))
+}
+
+// identity tells a section, or a table, from all others. It is not for people: secrets are in it.
+func identity[T any](t *T, fields []field[T]) string {
+	if t == nil {
+		return ""
+	}
+	var all []string
+	for _, f := range fields {
+		all = append(all, f.get(t))
+		if f.apart != nil {
+			all = append(all, f.apart(t))
+		}
+	}
+	return quotedList(all)
+}
+
 // inline prints a table in one line, without default values. It returns "" for nil.
 func inline[V any](v *V, fields []field[V]) string {
 	if v == nil {
@@ -214,7 +239,7 @@ func inline[V any](v *V, fields []field[V]) string {
 		switch s := f.get(v); {
 		case s == f.get(new(V)):
 		case f.takes&lists != 0:
-			parts = append(parts, f.name+` = ["`+strings.ReplaceAll(s, ", ", `", "`)+`"]`)
+			parts = append(parts, f.name+" = "+f.apart(v))
 		case f.takes&texts != 0:
 			parts = append(parts, f.name+" = "+quote(s))
 		default:

@@ -64,20 +64,40 @@ func parsePattern(s string) (Pattern, error) {
 // parseHostPattern is parsePattern in lower case.
 func parseHostPattern(s string) (Pattern, error) { return parsePattern(strings.ToLower(s)) }
 
+// pathField is the key path of a rule. A path has no query; what somebody writes there may be a key.
+var pathField = func() field[Rule] {
+	f := many("path", patternForm, func(r *Rule) *[]Pattern { return &r.Path }, parsePattern)
+	f.get = func(r *Rule) string {
+		shown := make([]string, len(r.Path))
+		for i, p := range r.Path {
+			shown[i] = withoutQuery(string(p))
+		}
+		return list(shown)
+	}
+	return f
+}()
+
 // HeaderPatterns is a key header:NAME of a rule: what the field with that name may be.
 type HeaderPatterns struct {
 	Name     string    `json:"name"`
 	Patterns []Pattern `json:"patterns"`
 }
 
-// String prints it as the rest of a line of a rule.
-func (h HeaderPatterns) String() string { return headerKey + h.Name + " " + list(h.Patterns) }
+// String prints it as the rest of a line of a rule. It does not tell the patterns, which may be keys of clients.
+func (h HeaderPatterns) String() string { return headerKey + h.Name + " " + notShown }
 
 // headerFields are the keys header:NAME of a rule.
 var headerFields = field[Rule]{
 	name: headerKey + "NAME", takes: texts | lists, form: patternForm, isSecret: true,
-	set:    func(r *Rule, s string) error { return r.addHeader("NAME", s) },
-	get:    func(r *Rule) string { return list(r.Header) },
+	set: func(r *Rule, s string) error { return r.addHeader("NAME", s) },
+	get: func(r *Rule) string { return list(r.Header) },
+	apart: func(r *Rule) string {
+		all := []string{}
+		for _, h := range r.Header {
+			all = append(all, h.Name, quotedList(h.Patterns))
+		}
+		return quotedList(all)
+	},
 	family: func(name string, r *Rule, s string) error { return r.addHeader(name, s) },
 }
 

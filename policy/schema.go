@@ -144,7 +144,7 @@ var ruleFields = []field[Rule]{
 	alsoIntegers(many("port", portForm, func(r *Rule) *[]PortRange { return &r.Port }, ParsePortRange)),
 	many("user", patternForm, func(r *Rule) *[]Pattern { return &r.User }, parsePattern),
 	many("server_name", patternForm, func(r *Rule) *[]Pattern { return &r.ServerName }, parseHostPattern),
-	many("path", patternForm, func(r *Rule) *[]Pattern { return &r.Path }, parsePattern),
+	pathField,
 	many("method", patternForm, func(r *Rule) *[]Pattern { return &r.Method }, parsePattern),
 	many("host", patternForm, func(r *Rule) *[]Pattern { return &r.Host }, parseHostPattern),
 	many("system_id", patternForm, func(r *Rule) *[]Pattern { return &r.SystemID }, parsePattern),

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // Errors go to logs. They do not repeat passwords and queries in addresses, nor the values of fields of
@@ -80,6 +82,83 @@ class = "a"
 			if strings.Contains(e.Key+e.Problem+e.Allowed, secret) {
 				t.Errorf("%q is told: %v", secret, e)
 			}
+		}
+	}
+}
+
+// A policy that is shown tells no key of a client and no query, in none of the forms in which it is
+// printed. Another secret is a change all the same.
+func TestPrintsHideSecrets(t *testing.T) {
+	with := func(secret string) *Policy {
+		return mustParse(t, `
+[class.a]
+rate = "1 messages/s"
+[listener.x]
+listen = "127.0.0.1:0"
+protocol = "http"
+upstream = "api.example:80"
+health = { http = "/health?token=`+secret+`" }
+class = "a"
+[[rule]]
+"header:X-Api-Key" = ["`+secret+`", "*`+secret+`"]
+class = "a"
+[[rule]]
+path = "/?token=`+secret+`*"
+class = "a"
+`)
+	}
+	none := mustParse(t, "[class.a]\nrate = \"1 messages/s\"\n[listener.z]\nlisten = \"127.0.0.1:0\"\nprotocol = \"http\"\nupstream = \"echo:\"\nclass = \"a\"\n")
+	old, new := with("s3cret"), with("s4cret")
+	var b strings.Builder
+	for _, p := range []*Policy{old, new} {
+		if err := p.WriteTree(&b); err != nil {
+			t.Fatal(err)
+		}
+		b.WriteString(diffLines(none, p) + diffLines(p, none))
+	}
+	want := `
+~ listener x: health { every = "5s", timeout = "2s", http = "/health?(not shown)", rise = 2, fall = 3 } -> { every = "5s", timeout = "2s", http = "/health?(not shown)", rise = 2, fall = 3 }
+- rule 1: header:X-Api-Key (not shown), class a
+- rule 2: path /?(not shown), class a
++ rule 1: header:X-Api-Key (not shown), class a
++ rule 2: path /?(not shown), class a
+`
+	got := diffLines(old, new)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error("(-want +got):\n" + diff)
+	}
+	for _, line := range strings.Split(b.String()+got, "\n") {
+		if strings.Contains(line, "cret") {
+			t.Errorf("a secret is told: %s", line)
+		}
+	}
+	if len(Diff(old, with("s3cret"))) > 0 {
+		t.Error("a policy differs from itself")
+	}
+}
+
+// Values that differ are a change, even if people read them alike.
+func TestDiffTellsListsApart(t *testing.T) {
+	const text = `
+[class.a]
+rate = "1 messages/s"
+throttled_by = { header = "X-Status", equals = LIST }
+[listener.x]
+listen = "127.0.0.1:0"
+protocol = "http"
+upstream = "192.0.2.1:80"
+class = "a"
+[[rule]]
+KEY = LIST
+class = "a"
+`
+	for _, key := range []string{"path", "host", "method", `"header:X"`} {
+		with := func(list string) *Policy {
+			return mustParse(t, strings.NewReplacer("LIST", list, "KEY", key).Replace(text))
+		}
+		changes := Diff(with(`["a, b"]`), with(`["a", "b"]`))
+		if len(changes) != 3 || changes[0].Old != `{ header = "X-Status", equals = ["a, b"] }` || changes[0].New != `{ header = "X-Status", equals = ["a", "b"] }` {
+			t.Errorf("%s: %v", key, changes)
 		}
 	}
 }

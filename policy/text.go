@@ -64,6 +64,17 @@ func distance(a, b string, limit int) int {
 	return min(above[len(b)], limit)
 }
 
+// notShown stands in place of what may be secret.
+const notShown = "(not shown)"
+
+// withoutQuery hides the query of a path, which may hold a key.
+func withoutQuery(path string) string {
+	if before, _, found := strings.Cut(path, "?"); found {
+		return before + "?" + notShown
+	}
+	return path
+}
+
 func quote(s string) string { return fmt.Sprintf("%q", s) }
 
 // list prints "a, b, c".
@@ -73,6 +84,15 @@ func list[V any](values []V) string {
 		texts[i] = fmt.Sprint(v)
 	}
 	return strings.Join(texts, ", ")
+}
+
+// quotedList prints `["a", "b", "c"]`.
+func quotedList[V any](values []V) string {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = quote(fmt.Sprint(v))
+	}
+	return "[" + strings.Join(texts, ", ") + "]"
 }
 
 // few prints values like list, but only the first of many.

@@ -50,7 +50,10 @@ var DefaultHealth = Health{
 	Rise: 2, Fall: 3, // as HAProxy
 }
 
-// String prints the table as a policy file has it, and the zero Health as "".
+// ShownHTTP returns HTTP for people and logs: without the query, which may hold a key.
+func (h Health) ShownHTTP() string { return withoutQuery(h.HTTP) }
+
+// String prints the table as a policy file has it, but without the query of HTTP; and the zero Health as "".
 func (h Health) String() string {
 	if h == (Health{}) {
 		return ""
@@ -58,7 +61,7 @@ func (h Health) String() string {
 	check := "tcp = true"
 	switch {
 	case h.HTTP != "":
-		check = "http = " + quote(h.HTTP)
+		check = "http = " + quote(h.ShownHTTP())
 	case h.SMPP:
 		check = "smpp = true"
 	}

@@ -32,6 +32,7 @@ class = "c"
 listen = "127.0.0.1:0"
 protocol = "http"
 upstream = "MUTE"
+health = { timeout = "1s", http = "/up?key=t0ken" }
 class = "s"
 [listener.lines]
 listen = "127.0.0.1:0"
@@ -65,9 +66,9 @@ class = "c"
 		return p.listener("smpp").Ended["unframed"] == 2 && p.listener("http").Ended["unframed"] == 3 && p.listener("lines").Ended["unframed"] == 1
 	})
 	metrics, _ := p.get("/metrics")
-	p.write(strings.Replace(policy, "Bearer "+token, "Bearer "+changed, 1))
-	output := metrics + p.must("reload") + p.must("history") + p.must("history", "--json")
-	for _, command := range []string{"status", "sessions", "classes"} {
+	p.write(strings.NewReplacer("Bearer "+token, "Bearer "+changed, "?key="+token, "?key="+changed).Replace(policy))
+	output := metrics + p.must("check", "--all", p.config) + p.must("diff", p.config) + p.must("reload") + p.must("history") + p.must("history", "--json")
+	for _, command := range []string{"status", "sessions", "classes", "upstreams"} {
 		output += p.must(command) + p.must(command, "--json")
 	}
 	output += p.must("explain", "127.0.0.1")

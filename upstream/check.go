@@ -30,7 +30,7 @@ func (g *Group) ask(ctx context.Context, t *Target, terms policy.Health) (err er
 	defer context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })()
 	switch {
 	case terms.HTTP != "":
-		err = askHTTP(c, hostOf(g.conf(), t), terms.HTTP)
+		err = askHTTP(c, hostOf(g.conf(), t), terms)
 	case terms.SMPP:
 		err = askSMPP(c)
 	}
@@ -62,16 +62,16 @@ func hostOf(l *policy.Listener, t *Target) string {
 }
 
 // askHTTP sends a request. An answer of 2xx or 3xx is well.
-func askHTTP(c net.Conn, host, path string) error {
-	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: shaper-health\r\nConnection: close\r\n\r\n", path, host); err != nil {
+func askHTTP(c net.Conn, host string, terms policy.Health) error {
+	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: shaper-health\r\nConnection: close\r\n\r\n", terms.HTTP, host); err != nil {
 		return err
 	}
 	answer, err := http.ReadResponse(bufio.NewReader(io.LimitReader(c, maxHead)), nil)
 	if err != nil {
-		return fmt.Errorf("GET %s: %w", path, err)
+		return fmt.Errorf("GET %s: %w", terms.ShownHTTP(), err)
 	}
 	if answer.StatusCode < 200 || answer.StatusCode > 399 {
-		return fmt.Errorf("GET %s: %s", path, answer.Status)
+		return fmt.Errorf("GET %s: %s", terms.ShownHTTP(), answer.Status)
 	}
 	return nil
 }
