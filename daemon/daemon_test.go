@@ -7,11 +7,14 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"shaper/policy"
 	"shaper/stats"
@@ -534,26 +537,40 @@ func TestDescriptorsWarning(t *testing.T) {
 	}
 }
 
-// A policy file whose read never ends, as on a file system that hangs, delays its reload and
-// nothing else.
+// A policy file that cannot be opened for long, as on a file system that hangs, delays its reload and
+// nothing else. Here a lease holds it up: fcntl(2), F_SETLEASE.
 func TestAStopDoesNotWaitForAReload(t *testing.T) {
 	p := begin(t, base)
-	if err := errors.Join(os.Remove(p.path), syscall.Mkfifo(p.path, 0o600)); err != nil {
+	opens := make(chan os.Signal, 1)
+	signal.Notify(opens, syscall.SIGIO)
+	defer signal.Stop(opens)
+	held, err := os.OpenFile(p.path, os.O_RDWR, 0)
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer held.Close() // it ends the reload
+	if _, err := unix.FcntlInt(held.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Skipf("the file system has no leases: %v", err)
+	}
 	p.signals <- syscall.SIGHUP
-	var endless *os.File
-	eventually(t, "the file is being read", func() (ok bool) {
-		var err error
-		endless, err = os.OpenFile(p.path, os.O_WRONLY|syscall.O_NONBLOCK, 0)
-		return err == nil
-	})
-	defer endless.Close() // it ends the reload
+	<-opens
 	if _, err := p.Set(t.Context(), "slow", map[string]string{"rate": "1mbit"}, 0); err != nil {
 		t.Errorf("set meanwhile: %v", err)
 	}
 	p.signals <- syscall.SIGTERM
 	if err := p.await(); err != nil {
 		t.Errorf("Run: %v", err)
+	}
+}
+
+// A policy file that has become a pipe is an error. Nothing waits for somebody to write to it.
+func TestReloadOfAPipe(t *testing.T) {
+	p := begin(t, base)
+	if err := errors.Join(os.Remove(p.path), syscall.Mkfifo(p.path, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := p.Reload(t.Context(), 0)
+	if want := "open " + p.path + ": it is not a regular file"; CodeOf(err) != CodeNoFile || err.Error() != want {
+		t.Errorf("code %v: %v, want %s", CodeOf(err), err, want)
 	}
 }

@@ -10,13 +10,31 @@ import (
 	"syscall"
 )
 
+// A pattern of the key include, and where it stands.
+type pattern struct {
+	text string
+	at   place
+}
+
+// failed returns an error about what the pattern names, with the place of the pattern.
+func (p pattern) failed(err error) error {
+	return fmt.Errorf("%s:%d:%d: daemon.include: %w", p.at.file, p.at.line, p.at.column, err)
+}
+
+// A piece is a file that a pattern names.
+type piece struct {
+	path string
+	by   pattern
+}
+
 // included returns the key include of a file. It leaves out what is invalid, which Parse reports.
-func included(file File) (patterns []string) {
+func included(file File) (patterns []pattern) {
 	if !strings.Contains(file.Text, "include") { // most policies are one file, and are parsed once
 		return nil
 	}
 	data := withoutBOM([]byte(file.Text))
-	root, _ := parseNodes(newReport(file.Name, data), data)
+	r := newReport(file.Name, data)
+	root, _ := parseNodes(r, data)
 	section := root.get("daemon")
 	if section == nil || section.get("include") == nil {
 		return nil
@@ -24,7 +42,7 @@ func included(file File) (patterns []string) {
 	n := section.get("include")
 	for _, one := range append([]*node{n}, n.items...) {
 		if _, err := parseInclude(one.text); one.kind == aString && err == nil {
-			patterns = append(patterns, one.text)
+			patterns = append(patterns, pattern{one.text, r.place(one.at)})
 		}
 	}
 	return patterns
@@ -32,21 +50,21 @@ func included(file File) (patterns []string) {
 
 // expandAll returns the files that patterns name: pattern by pattern, each in the order of names.
 // A file that several patterns name comes once, and the main file not at all.
-func expandAll(main string, patterns []string) (paths []string, err error) {
+func expandAll(main string, patterns []pattern) (pieces []piece, err error) {
 	seen := map[string]bool{filepath.Clean(main): true}
-	for _, pattern := range patterns {
-		some, err := expand(beside(main, pattern))
+	for _, p := range patterns {
+		paths, err := expand(beside(main, p.text))
 		if err != nil {
-			return nil, err
+			return nil, p.failed(err)
 		}
-		for _, path := range some {
+		for _, path := range paths {
 			if !seen[path] {
 				seen[path] = true
-				paths = append(paths, path)
+				pieces = append(pieces, piece{path, p})
 			}
 		}
 	}
-	return paths, nil
+	return pieces, nil
 }
 
 // expand returns the files that a pattern names, in the order of names. A name that begins with a

@@ -144,10 +144,12 @@ func TestInclude(t *testing.T) {
 		{"patterns of directories", `"x*/*.toml"`, []string{"main", "x1", "x2"}, ""},
 		{"a dot", `"x1/.*.toml"`, []string{"main", "hidden"}, ""},
 		{"a name that does not exist", `"none.toml"`, nil, "no such file"},
-		{"a directory", `"x1"`, nil, "not a regular file"},
-		{"a directory that cannot be read", `"loop/*.toml"`, nil, "too many levels"},
-		{"a pipe", `"pipe*"`, nil, "not a regular file"},
-		{"a dangling link", `"dangling*"`, nil, "no such file"},
+		{"a directory", `"x1"`, nil, "shaper.toml:2:11: daemon.include: read DIR/x1: is a directory"},
+		{"a directory among others", `["a.toml", "x*"]`, nil, "shaper.toml:2:22: daemon.include: read DIR/x1: is a directory"},
+		{"a directory that cannot be read", `"loop/*.toml"`, nil, "shaper.toml:2:11: daemon.include: open DIR/loop: too many levels"},
+		{"a pipe", `"pipe*"`, nil, "shaper.toml:2:11: daemon.include: open DIR/pipe: it is not a regular file"},
+		{"a device", `"/dev/zero"`, nil, "shaper.toml:2:11: daemon.include: open /dev/zero: it is not a regular file"},
+		{"a dangling link", `"dangling*"`, nil, "shaper.toml:2:11: daemon.include: open DIR/dangling: no such file"},
 		{"a bad pattern", `"[.toml"`, nil, `:2:11: daemon.include: "[.toml" cannot be the name of a file`},
 		{"an integer", `3`, nil, "3 is an integer"},
 	} {
@@ -160,8 +162,8 @@ func TestInclude(t *testing.T) {
 			}
 			p, _, err := Load(filepath.Join(dir, "shaper.toml"))
 			if c.classes == nil {
-				if err == nil || !strings.Contains(err.Error(), c.problem) {
-					t.Errorf("error %v, want one with %q", err, c.problem)
+				if want := strings.ReplaceAll(c.problem, "DIR", dir); err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("error %v, want one with %q", err, want)
 				}
 				return
 			}
@@ -197,22 +199,53 @@ func TestReadWhileFilesChange(t *testing.T) {
 			var r reading
 			r.add(main, info)
 			patterns := included(main)
-			paths, err := expandAll(main.Name, patterns)
-			if err != nil || len(paths) != 2 {
-				t.Fatal(paths, err)
+			pieces, err := expandAll(main.Name, patterns)
+			if err != nil || len(pieces) != 2 {
+				t.Fatal(pieces, err)
 			}
-			if err := errors.Join(r.readPiece(paths[0]), r.readPiece(paths[1]), r.unchanged(patterns, paths)); err != nil {
+			if err := errors.Join(r.readPiece(pieces[0]), r.readPiece(pieces[1]), r.unchanged(patterns, pieces)); err != nil {
 				t.Fatal(err)
 			}
 			if err := change(dir); err != nil {
 				t.Fatal(err)
 			}
-			if r.unchanged(patterns, paths) == nil {
+			if r.unchanged(patterns, pieces) == nil {
 				t.Error("there is no error")
 			}
 		})
 	}
 	if got, err := Read(filepath.Join(trial.Files(t, files), "shaper.toml")); err != nil || len(got) != 3 {
 		t.Errorf("if nothing changes: %v, %v", got, err)
+	}
+}
+
+// A policy that is a pipe or a device is an error, since to read it may take for ever. A descriptor that the caller has
+// passed is read.
+func TestReadWhatIsNoFile(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{pipe, "/dev/zero", "/dev/null"} {
+		for name, read := range map[string]func(string) error{
+			"Read":     func(path string) error { _, err := Read(path); return err },
+			"ReadFile": func(path string) error { _, err := ReadFile(path); return err },
+		} {
+			if err, want := read(path), "open "+path+": it is not a regular file"; err == nil || err.Error() != want {
+				t.Errorf("%s: error %v, want %s", name, err, want)
+			}
+		}
+	}
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	if _, err := in.WriteString("# a policy\n"); err != nil {
+		t.Fatal(err)
+	}
+	in.Close()
+	if files, err := Read(fmt.Sprintf("/dev/fd/%d", out.Fd())); err != nil || files[0].Text != "# a policy\n" {
+		t.Errorf("what a shell passes: %v, %v", files, err)
 	}
 }

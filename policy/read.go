@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 
 	"shaper/unit"
 )
@@ -56,31 +57,26 @@ func (r *reading) readPieces() ([]File, error) {
 	if len(patterns) == 0 {
 		return r.files, nil
 	}
-	paths, err := expandAll(main.Name, patterns)
+	pieces, err := expandAll(main.Name, patterns)
 	if err != nil {
 		return nil, err
 	}
-	for _, path := range paths {
-		if err := r.readPiece(path); err != nil {
+	for _, p := range pieces {
+		if err := r.readPiece(p); err != nil {
 			return nil, err
 		}
 	}
-	return r.files, r.unchanged(patterns, paths)
+	return r.files, r.unchanged(patterns, pieces)
 }
 
-// readPiece reads one piece. A piece is a regular file: to open a pipe may take for ever.
-func (r *reading) readPiece(path string) error {
-	if info, err := os.Stat(path); err != nil {
-		return err
-	} else if !info.Mode().IsRegular() {
-		return &fs.PathError{Op: "include", Path: path, Err: errors.New("it is not a regular file")}
-	}
-	piece, info, err := readFile(path)
+// readPiece reads one piece.
+func (r *reading) readPiece(p piece) error {
+	file, info, err := readFile(p.path)
 	if err != nil {
-		return err
+		return p.by.failed(err)
 	}
-	if r.add(piece, info); r.size > maxFile {
-		return errTooLarge(path)
+	if r.add(file, info); r.size > maxFile {
+		return errTooLarge(p.path)
 	}
 	return nil
 }
@@ -91,13 +87,13 @@ func (r *reading) add(file File, info fs.FileInfo) {
 
 // unchanged returns an error if a file is no longer the one that was read, or if the patterns name
 // other files than these.
-func (r *reading) unchanged(patterns, paths []string) error {
+func (r *reading) unchanged(patterns []pattern, pieces []piece) error {
 	main := r.files[0].Name
 	again, err := expandAll(main, patterns)
 	if err != nil {
 		return err
 	}
-	if !slices.Equal(paths, again) {
+	if !slices.Equal(pieces, again) {
 		return &fs.PathError{Op: "read", Path: main, Err: errors.New("files that it includes came or went while they were read; try again")}
 	}
 	for i, before := range r.infos {
@@ -115,8 +111,17 @@ func (r *reading) unchanged(patterns, paths []string) error {
 	return nil
 }
 
-// readFile reads one file. It is an error if the file changes meanwhile.
+// ReadFile returns the file at path alone, without the pieces that it includes.
+func ReadFile(path string) (File, error) {
+	file, _, err := readFile(path)
+	return file, err
+}
+
+// readFile reads one file. It is an error if the file changes meanwhile, or if to open it may take for ever.
 func readFile(path string) (file File, before fs.FileInfo, err error) {
+	if before, err := os.Stat(path); err == nil && !before.Mode().IsRegular() && !before.IsDir() && !isPassed(path) {
+		return file, nil, &fs.PathError{Op: "open", Path: path, Err: errors.New("it is not a regular file")}
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return file, nil, err
@@ -138,6 +143,12 @@ func readFile(path string) (file File, before fs.FileInfo, err error) {
 		return file, nil, errChanged(path)
 	}
 	return File{path, text}, before, nil
+}
+
+// isPassed reports whether a path names a descriptor that the caller has passed to the process, as a shell
+// does for <(COMMAND).
+func isPassed(path string) bool {
+	return path == "/dev/stdin" || strings.HasPrefix(path, "/dev/fd/") || strings.HasPrefix(path, "/proc/self/fd/")
 }
 
 // readText reads a stream, but not more than a policy may have.

@@ -314,8 +314,12 @@ func TestOpenWhatCannotBe(t *testing.T) {
 	if _, err := Open(filepath.Join(dir, "none", "state"), Options{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without a directory: %v", err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, "d"), 0o700); err != nil {
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "d"), 0o700), syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600)); err != nil {
 		t.Fatal(err)
+	}
+	pipe := filepath.Join(dir, "pipe") // nobody writes to it, and nothing waits for that
+	if _, err := Open(pipe, Options{}); err == nil || err.Error() != "open "+pipe+": it is not a regular file" {
+		t.Errorf("a pipe: %v", err)
 	}
 	_, log := trial.NewLog()
 	f, err := Open(filepath.Join(dir, "d"), Options{Log: log})

@@ -86,9 +86,9 @@ const (
 )
 
 // find returns the leases in the file at path, and when it was written, in microseconds since 1970; nothing if there is no
-// file.
+// file. It does not wait for a pipe.
 func find(path string, clock Clock) (leases []limit.Lease, written int64, err error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, nil
 	}
@@ -96,6 +96,9 @@ func find(path string, clock Clock) (leases []limit.Lease, written int64, err er
 		return nil, 0, err
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() && !info.IsDir() {
+		return nil, 0, errors.Join(err, &fs.PathError{Op: "open", Path: path, Err: errors.New("it is not a regular file")})
+	}
 	data, err := io.ReadAll(io.LimitReader(f, mostBytes))
 	if err != nil {
 		return nil, 0, err

@@ -59,12 +59,12 @@ func client(c *cli.Context) (*daemon.Client, error) {
 	if path == "-" {
 		return nil, usageError("the standard input does not say where the daemon is; %sneeds --socket PATH, or -c FILE with a policy file", commandPath(c))
 	}
-	data, err := os.ReadFile(path)
+	file, err := policy.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) && !named {
 		return daemon.NewClient(policy.DefaultDaemon().Control), nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w; the policy file says where the control socket is, or else --socket", err)
 	}
-	return daemon.NewClient(policy.ControlPath(path, data)), nil
+	return daemon.NewClient(policy.ControlPath(path, []byte(file.Text))), nil
 }

@@ -29,5 +29,7 @@ func TestShadowCommand(t *testing.T) {
 	write("[class.a]\nrate = \"fast\"\n")
 	want(t, 65, []string{"next.toml:2:8: class.a.rate"}, "shadow", next, "-c", p.path)
 	want(t, 66, []string{"none.toml"}, "shadow", "none.toml", "-c", p.path)
-	want(t, 65, []string{"larger than 16MiB"}, "shadow", "/dev/zero", "-c", p.path)
+	want(t, 66, []string{"not a regular file"}, "shadow", "/dev/zero", "-c", p.path)
+	write(strings.Repeat("#\n", 9<<20))
+	want(t, 65, []string{"larger than 16MiB"}, "shadow", next, "-c", p.path)
 }
