@@ -48,7 +48,7 @@ func tcpListener(name string) Listener { return DefaultListener(name, TCP) }
 func diffFields[T any](what, name string, old, new *T, fields []field[T]) (changes []Change) {
 	for _, f := range fields {
 		if !f.same(old, new) {
-			changes = append(changes, Change{"~", what, name, f.name, f.get(old), f.get(new)})
+			changes = append(changes, Change{"~", what, name, f.name, f.print(old), f.print(new)})
 		}
 	}
 	return changes
@@ -89,9 +89,9 @@ func summary[T any](t *T, defaults T, fields []field[T]) string {
 		switch {
 		case f.get(t) == f.get(&defaults):
 		case f.family != nil:
-			parts = append(parts, f.get(t)) // with the names
+			parts = append(parts, f.print(t)) // with the names
 		default:
-			parts = append(parts, f.name+" "+f.get(t))
+			parts = append(parts, f.name+" "+f.print(t))
 		}
 	}
 	return strings.Join(parts, ", ")

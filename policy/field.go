@@ -209,6 +209,9 @@ func tables[T, V any](name, form string, at func(*T) *[]V, fields []field[V], pa
 	return f
 }
 
+// print prints the value in a line for people.
+func (f field[T]) print(t *T) string { return plain(f.get(t)) }
+
 // same reports whether two sections have the same value.
 func (f field[T]) same(a, b *T) bool {
 	return f.get(a) == f.get(b) && (f.apart == nil || f.apart(a) == f.apart(b))

@@ -103,17 +103,17 @@ func table[T any](section string, t, defaults *T, fields []field[T], only map[st
 	for _, f := range fields {
 		width = max(width, len(f.name))
 		if f.get(t) == f.get(defaults) {
-			longest = max(longest, len(f.get(t)))
+			longest = max(longest, len(f.print(t)))
 		}
 	}
 	for _, f := range fields {
-		text := f.get(t)
+		text := f.print(t)
 		if f.isQuantity {
 			text = cmp.Or(only[join(section, f.name)], text)
 		}
 		line := fmt.Sprintf("%-*s  %s", width, f.name, text)
 		if f.get(t) == f.get(defaults) && !f.required && only == nil {
-			line = fmt.Sprintf("%-*s  %-*s  (default)", width, f.name, longest, f.get(t))
+			line = fmt.Sprintf("%-*s  %-*s  (default)", width, f.name, longest, text)
 		}
 		lines = append(lines, line)
 	}

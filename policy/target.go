@@ -28,7 +28,7 @@ func parseTarget(s string) (t Target, err error) {
 	if i := strings.LastIndexByte(s, ':'); i >= 0 && (strings.HasPrefix(s, "[") && s[i-1] == ']' || strings.Count(s, ":") == 1) {
 		host, ports = s[:i], s[i+1:]
 		if t.Ports, err = ParsePortRange(ports); err != nil {
-			return t, err
+			return t, complain(complaintOf(err).allowed, "what follows %q is not a port", host+":") // it may be the value of a field of HTTP
 		}
 	}
 	if inner, ok := strings.CutPrefix(host, "["); ok {

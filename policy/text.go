@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"strings"
+	"unicode"
 )
 
 // Hint says what to write instead of a name that does not exist: the most similar of names,
@@ -73,6 +74,15 @@ func withoutQuery(path string) string {
 		return before + "?" + notShown
 	}
 	return path
+}
+
+// plain returns a text that may stand in a line for people: in quotes if a character of it does more
+// than appear, such as the end of a line.
+func plain(s string) string {
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return quote(s)
+	}
+	return s
 }
 
 func quote(s string) string { return fmt.Sprintf("%q", s) }

@@ -121,15 +121,16 @@ func (t *table) fit(widths []int, width, least int) bool {
 }
 
 // writeWrapped prints lines no longer than w is wide. It indents the rest of a wrapped line. If w
-// is not a terminal, the lines stay whole, for programs to read.
+// is not a terminal, the lines stay whole, for programs to read. What does more to a terminal than
+// appear is replaced.
 func writeWrapped(w io.Writer, text string) {
 	width, bounded := widthOf(w)
-	if !bounded {
-		io.WriteString(w, text)
-		return
-	}
 	for line := range strings.Lines(text) {
-		indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
-		fmt.Fprintln(w, human.Wrap(line, width, indent, indent+"    "))
+		line = human.Clean(strings.TrimSuffix(line, "\n"))
+		if bounded {
+			indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
+			line = human.Wrap(line, width, indent, indent+"    ")
+		}
+		fmt.Fprintln(w, line)
 	}
 }
