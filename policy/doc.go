@@ -75,6 +75,7 @@
 //
 //	diff       what differs between two policies
 //	print      a policy as text, for people
+//	compare    whether two values are the same, and what is printed of one
 //	tree       the classes below a class
 //	reads      what a class reads in messages and their answers
 //	schedule   a class at one time of its schedule
