@@ -1,14 +1,17 @@
 package tests
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"shaper/frame"
+	"shaper/policy"
 	"shaper/tests/trial"
 )
 
@@ -166,6 +169,57 @@ func TestDefaultsInDocuments(t *testing.T) {
 	for key, value := range protocols {
 		if policy[key] != value {
 			t.Errorf("%s is %s by default in docs/protocols.md, and %s in docs/policy.md", key, value, policy[key])
+		}
+	}
+}
+
+// docs/policy.md has a row for each key of each section, with its default.
+func TestKeysInDocuments(t *testing.T) {
+	t.Parallel()
+	inWords := []string{"class.cost", "class.on_throttle", "listener.host", "listener.idle_timeout", "listener.length_prefix", "listener.unix", "rule.class", "rule.return_class"}
+	sections := map[string]string{}
+	for part := range strings.SplitSeq(textOf(t, "../docs/policy.md"), "\n## ") {
+		name, _, _ := strings.Cut(strings.TrimLeft(part, "["), "]")
+		name, _, _ = strings.Cut(name, ".")
+		sections[name] += "\n" + part
+	}
+	for _, section := range policy.Describe() {
+		for _, key := range section.Keys {
+			row := regexp.MustCompile("\n\\| [^|]*`" + key.Name + "`[^|]* \\| ([^|]*) \\|").FindStringSubmatch(sections[section.Name])
+			switch name := section.Name + "." + key.Name; {
+			case slices.Contains(inWords, name):
+			case row == nil:
+				t.Errorf("%s has no row", name)
+			case section.Name == "rule" || strings.HasPrefix(row[1], "required"): // of listeners, some are required in some modes
+			case key.Required || strings.ReplaceAll(strings.Trim(row[1], "`"), " MiB", "MiB") != key.Default:
+				t.Errorf("%s is %s by default in the document, and %q in shaper (required: %v)", name, row[1], key.Default, key.Required)
+			}
+		}
+	}
+}
+
+// The examples of docs/policy.md have no mistakes, except that some name classes that stand elsewhere.
+func TestExamplesOfPolicies(t *testing.T) {
+	t.Parallel()
+	const whole = "[class.zz]\nrate = \"1mbit\"\n[listener.zz]\nlisten = \"127.0.0.1:1\"\nupstream = \"echo:\"\nclass = \"zz\"\n"
+	for _, block := range regexp.MustCompile("(?s)```toml\n(.*?)```").FindAllStringSubmatch(textOf(t, "../docs/policy.md"), -1) {
+		text := block[1]
+		if strings.Contains(text, "\n...\n") {
+			continue
+		}
+		if !regexp.MustCompile(`(?m)^\[`).MatchString(text) {
+			text = "[class.of_the_key]\nrate = \"1 messages/s\"\n" + text
+		}
+		_, _, err := policy.Parse("shaper.toml", []byte(text))
+		if err != nil && !strings.Contains(text, "[listener.") {
+			_, _, err = policy.Parse("shaper.toml", []byte(text+whole))
+		}
+		var mistakes policy.Errors
+		errors.As(err, &mistakes)
+		for _, e := range mistakes {
+			if !strings.HasPrefix(e.Problem, "there is no class ") {
+				t.Errorf("%v, in\n%s", e, text)
+			}
 		}
 	}
 }
