@@ -113,7 +113,7 @@ func (a *absence) nextWindow(now time.Time) (at time.Time) {
 }
 
 // spoilt returns how much of the present window the member's own store has to count as used: all of it
-// if the window began before, since others may have used what was left.
+// if the window began before, since others may have used the rest.
 func (a *absence) spoilt(now time.Time) int64 {
 	m := a.machine
 	if m.class.Algorithm == Slots {

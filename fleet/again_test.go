@@ -37,7 +37,7 @@ func (a *alone) play(d time.Duration, there bool, wanted int64) (left int) {
 		l.Want(a.now, wanted, min(wanted, 1))
 		for c, ok := a.m.Poll(a.now); ok; c, ok = a.m.Poll(a.now) {
 			if c.Op == Keep {
-				a.disk[c.Key] = Debt{c.Key, c.Wanted, a.now.Add(c.Left)}
+				a.disk[c.Key] = Debt{c.Key, c.Wanted, a.now.Add(c.Lasts)}
 				a.m.Answer(a.now, &c, &Reply{})
 				continue
 			}

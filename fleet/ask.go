@@ -218,7 +218,7 @@ func (l *Lease) nextNumber(c *Call) int64 {
 // members have seen used: that is the largest of what they say, and to this the store adds what each of them has spent.
 func (l *Lease) testify(now time.Time, c *Call) {
 	if now.Before(l.usedUntil) {
-		c.Known, c.Left = l.used, l.usedUntil.Sub(now)
+		c.Known, c.Lasts = l.used, l.usedUntil.Sub(now)
 		l.told = l.machine.recover
 	}
 	if l.owes(now) && !now.Before(l.machine.recovered) {
@@ -295,14 +295,14 @@ func (l *Lease) giveBack(now time.Time) (c Call, ok bool) {
 	b := &l.held[0]
 	late := l.returnable(b) && !now.Before(b.till)
 	switch {
-	case m.class.Algorithm == Slots || !l.isOfTheStore(b) || b.left() == 0:
+	case m.class.Algorithm == Slots || !l.isOfTheStore(b) || b.remaining() == 0:
 		return c, false
 	case !late && (b.local || l.wanted > 0 || now.Sub(l.tookAt) < idleAfter): // nobody else wants those of the share
 		return c, false
 	}
 	c = m.call(now, Back, l.key)
-	c.Number, c.Wanted, c.From = l.nextNumber(&c), b.left(), b.from
-	l.counts.Returned += b.left()
+	c.Number, c.Wanted, c.From = l.nextNumber(&c), b.remaining(), b.from
+	l.counts.Returned += b.remaining()
 	b.used = b.units
 	l.shift()
 	l.asked = true

@@ -13,7 +13,7 @@ type block struct {
 	from   Stamp     // First of the grant
 	at     time.Time // the first slot
 	ends   Stamp     // when the units of a window end
-	till   time.Time // when they end surely; zero: these are slots
+	till   time.Time // until then they count, however wrong the clock is known; zero: these are slots
 	units  int64
 	span   int64 // the slots that the units are spread over, evenly
 	used   int64 // units that have left or were lost
@@ -21,8 +21,8 @@ type block struct {
 	joins  bool  // its slots follow directly on those of the block before it
 }
 
-// left returns how many units the block still has.
-func (b *block) left() int64 { return b.units - b.used }
+// remaining returns how many units the block still has.
+func (b *block) remaining() int64 { return b.units - b.used }
 
 // slot returns when a unit may leave.
 func (b *block) slot(i int64) time.Time {
@@ -45,7 +45,7 @@ type lateness struct {
 }
 
 // first returns the first unit at which an item of n units may still leave at a time. It is b.units if there
-// is none. The slots of more units follow directly on the block.
+// is none. After the block come more units whose slots follow directly on its own.
 func (b *block) first(at time.Time, n, more int64, l lateness) int64 {
 	if !b.till.IsZero() {
 		if b.used == b.units || !at.Before(b.till) {

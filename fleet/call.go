@@ -23,7 +23,7 @@ const (
 	Beat  Op = "beat"  // nothing: the member is there
 	Pause Op = "pause" // the provider has said "too fast": nobody gets anything of the key for a time; of the class, if the key is ""
 	Leave Op = "leave" // the member is gone, and has no share any more
-	Keep  Op = "keep"  // nothing of the store: a ledger keeps the Debt of a Key, Wanted units for a time of Left. With 0 units it forgets it
+	Keep  Op = "keep"  // nothing of the store: a ledger keeps the Debt of the Key, of Wanted units for Lasts. With 0 units it forgets that debt
 	Ping  Op = "ping"  // whether the store can be written to; nothing changes
 )
 
@@ -52,7 +52,7 @@ type Call struct {
 	// Of a window.
 	From, To Stamp         // its bounds by the calendar; 0: the store computes them. A Back has the First of the grant
 	Known    int64         // how many of its units the member has seen used
-	Left     time.Duration // for how long they still count
+	Lasts    time.Duration // for how long they still count
 	Spent    []Use         // what the member has used without asking, and what no call has told before
 
 	at time.Time // when it was sent, by the local clock
@@ -82,7 +82,7 @@ func (c *Call) numbers() []int64 {
 		c.Number, int64(c.Class.Algorithm), c.Wanted, c.Need, c.Lead.Microseconds(),
 		quo, rem, parts, c.Class.depth().Microseconds(),
 		c.Class.Limit(), c.Class.Window.Microseconds(), c.Class.offset(), int64(c.From), int64(c.To),
-		c.Known, c.Left.Microseconds(), c.Heard,
+		c.Known, c.Lasts.Microseconds(), c.Heard,
 	}
 	for _, use := range c.Spent {
 		n = append(n, use.Units, use.Age.Microseconds())

@@ -35,8 +35,8 @@ func (a *absence) keep(now time.Time, debts []Debt) {
 		}
 		l := m.Lease(d.Key)
 		l.unused, l.noted, l.kept = true, true, d
-		if left := d.Until.Sub(now); m.class.Algorithm == SlidingWindow && left < m.class.Window {
-			d.Units = int64(math.Ceil(float64(d.Units) * left.Seconds() / m.class.Window.Seconds())) // the rest counts no more
+		if lasts := d.Until.Sub(now); m.class.Algorithm == SlidingWindow && lasts < m.class.Window {
+			d.Units = int64(math.Ceil(float64(d.Units) * lasts.Seconds() / m.class.Window.Seconds())) // the rest counts no more
 		}
 		l.owe(now, d.Units, d.Until)
 		m.owing++
@@ -45,8 +45,8 @@ func (a *absence) keep(now time.Time, debts []Debt) {
 }
 
 // Owe says that the process has used units of a window without the fleet, before it became a member, and until when they
-// count. The store hears of that first, and a ledger keeps it until then. Slots have no windows: nothing is owed. Of units
-// that have left in the sliding window before the present one, they are what still counts.
+// count. The store hears of that first, and a ledger keeps it until then. Slots have no windows: nothing is owed. If some
+// have left in the sliding window before the present one, units contains only what of them still counts.
 func (l *Lease) Owe(now time.Time, units int64, until time.Time) {
 	m := l.machine
 	if m.class.Algorithm == Slots || units <= 0 || !now.Before(until) {
@@ -59,7 +59,7 @@ func (l *Lease) Owe(now time.Time, units int64, until time.Time) {
 	m.wake(l, now)
 }
 
-// owe notes units of which is known until when they count, and not when they left.
+// owe notes units that count until a time. When they left is not known.
 func (l *Lease) owe(now time.Time, units int64, until time.Time) {
 	left := now
 	if class := &l.machine.class; class.Algorithm == SlidingLog && until.Sub(now) < class.Window {
@@ -68,8 +68,8 @@ func (l *Lease) owe(now time.Time, units int64, until time.Time) {
 	l.spent.note(spent{units: units, left: left, until: until}, 0)
 }
 
-// entrust returns the call that makes a ledger keep what Owe has said: a process that begins anew before the store knows
-// has to tell it. What leaves at the share is kept before; see incur.
+// entrust returns the call that makes a ledger keep what Owe has said. If the process starts again before the store has
+// heard of that, the new process tells it. What leaves at the share is kept before it leaves; see incur.
 func (a *absence) entrust(now time.Time, l *Lease) (c Call, ok bool) {
 	m := a.machine
 	d, kept := Debt{Key: l.key, Units: l.spent.units(now), Until: l.spent.until()}, l.kept
@@ -82,7 +82,7 @@ func (a *absence) entrust(now time.Time, l *Lease) (c Call, ok bool) {
 	d.Units, d.Until = max(d.Units, kept.Units), latest(d.Until, kept.Until) // what was kept may still leave at the share
 	l.kept, l.noted = d, true
 	m.wake(l, now)
-	return Call{Op: Keep, Class: m.current, Key: l.key, Member: m.member, Wanted: d.Units, Left: d.Until.Sub(now), at: now}, true
+	return Call{Op: Keep, Class: m.current, Key: l.key, Member: m.member, Wanted: d.Units, Lasts: d.Until.Sub(now), at: now}, true
 }
 
 // debtors returns the leases of which the store has yet to hear what has left at the share.
@@ -95,6 +95,19 @@ func (a *absence) debtors(now time.Time) (all []*Lease) {
 	return all
 }
 
+// wakeDebtors makes the leases look again whose debts the store has yet to hear of: it answers now. A lease whose debt
+// counts no more forgets it.
+func (a *absence) wakeDebtors(now time.Time) {
+	if a.machine.owing == 0 {
+		return
+	}
+	for _, l := range a.machine.leases {
+		if len(l.spent) > 0 {
+			a.machine.wake(l, now)
+		}
+	}
+}
+
 // incur returns the call that keeps what a grant of the share lets leave; false if the ledger has that. The grant waits
 // for the answer.
 func (a *absence) incur(now time.Time, l *Lease, c *Call, r *Reply) (k Call, ok bool) {
@@ -102,7 +115,7 @@ func (a *absence) incur(now time.Time, l *Lease, c *Call, r *Reply) (k Call, ok 
 	d := Debt{Key: l.key, Units: l.spent.units(now) + r.Units, Until: m.link.clock.local(r.Till)}
 	for _, b := range l.held {
 		if b.local {
-			d.Units += b.left()
+			d.Units += b.remaining()
 		}
 	}
 	if m.class.Algorithm != FixedWindow {
@@ -116,7 +129,7 @@ func (a *absence) incur(now time.Time, l *Lease, c *Call, r *Reply) (k Call, ok 
 		d.Until = d.Until.Add(m.class.Window / 8)
 	}
 	l.grant, l.noted = &grant{*c, *r, d}, true
-	return Call{Op: Keep, Class: m.current, Key: l.key, Member: m.member, Number: c.Number, Wanted: d.Units, Left: d.Until.Sub(now), at: now}, true
+	return Call{Op: Keep, Class: m.current, Key: l.key, Member: m.member, Number: c.Number, Wanted: d.Units, Lasts: d.Until.Sub(now), at: now}, true
 }
 
 // isKept says that a ledger has what a Keep says. What waited for that may leave, unless the member has the store again.

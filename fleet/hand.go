@@ -72,7 +72,7 @@ func (h *hand) place(now time.Time, next items, have int64) (rest items, used in
 func (h *hand) first(b *block, now time.Time, n int64) int64 {
 	more := int64(0)
 	if after := &h.held[1]; b == &h.held[0] && after.joins {
-		more = after.left()
+		more = after.remaining()
 	}
 	return b.first(latest(now, h.floor), n, more, h.machine.late)
 }
@@ -93,7 +93,7 @@ func (h *hand) takeFrom(b *block, now time.Time, n int64) int64 {
 // sliding log: there, units that have not left would count for the whole window. If the class has
 // other limits too, these are many.
 func (h *hand) returnable(b *block) bool {
-	return h.machine.class.Algorithm == SlidingLog && h.isOfTheStore(b) && b.left() > 0
+	return h.machine.class.Algorithm == SlidingLog && h.isOfTheStore(b) && b.remaining() > 0
 }
 
 // isOfTheStore reports whether the block comes from the store that the machine asks now: the fleet's or the member's own.
@@ -107,7 +107,7 @@ func (h *hand) drop(now time.Time, own bool) {
 	for b := range h.held {
 		b := &h.held[b]
 		if own && b.local || h.first(b, now, 1) == b.units && !h.returnable(b) {
-			h.counts.Expired += b.left()
+			h.counts.Expired += b.remaining()
 			*b = block{}
 		}
 	}
@@ -119,14 +119,14 @@ func (h *hand) drop(now time.Time, own bool) {
 // discard forgets all blocks.
 func (h *hand) discard() {
 	for b := range h.held {
-		h.counts.Expired += h.held[b].left()
+		h.counts.Expired += h.held[b].remaining()
 		h.held[b] = block{}
 	}
 }
 
 // shift drops the first block, and those after it that have no units.
 func (h *hand) shift() {
-	h.counts.Expired += h.held[0].left()
+	h.counts.Expired += h.held[0].remaining()
 	rest := h.held
 	rest[0], h.held = block{}, [3]block{}
 	for _, b := range rest {
@@ -143,7 +143,7 @@ func (h *hand) add(b block) (paid int64) {
 	paid = min(h.debt, b.units)
 	b.used, h.debt = paid, h.debt-paid
 	if h.isFull() {
-		h.counts.Expired += b.left()
+		h.counts.Expired += b.remaining()
 		return paid
 	}
 	h.put(b)

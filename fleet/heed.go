@@ -2,8 +2,8 @@ package fleet
 
 import "time"
 
-// heed makes the shortest deadline of all members that of this one, as the store does. Its clock has to be as good as that
-// asks for: the others fence by it.
+// heed makes the shortest deadline of all members hold for this one too, as the store does. This member then has to know
+// the store's clock as well as that deadline asks: the others fence by it.
 func (m *Machine) heed(r *Reply) {
 	m.longest = time.Duration(r.Longest) * time.Microsecond
 	shortest := time.Duration(r.Shortest) * time.Microsecond
@@ -22,8 +22,8 @@ func (m *Machine) heed(r *Reply) {
 	}
 }
 
-// fence returns how long what others hold goes on to count if the store has lost it. As long as the store has not known
-// the deadline of the member, and granted no further ahead, nobody knows how far ahead the slots of others are.
+// fence returns for how long what others hold still counts if the store has lost it. Until the store has known the deadline
+// of the member for some time, and so has granted no further ahead, the slots of others may be as far ahead as any.
 func (m *Machine) fence(now time.Time) time.Duration {
 	t, k := m.class.ownTiming(), &m.link
 	if m.class.terms == nil && (!k.isKnown(now) || now.Before(k.known.Add(2*maxDeadline))) {
@@ -32,8 +32,8 @@ func (m *Machine) fence(now time.Time) time.Duration {
 	return t.horizon + t.transit
 }
 
-// reach returns for how long from now on others may have slots that the store has granted by now. They have no longer
-// ones than the policy of this member says, unless they got them before it came.
+// reach returns how far from now the last slot may be that the store has granted to others. Since the store knows this
+// member, it grants no further ahead than the policy of this member allows; before, it may have.
 func (m *Machine) reach(now time.Time) time.Duration {
 	return max(m.class.ownTiming().horizon, m.link.known.Add(maxDeadline).Sub(now))
 }

@@ -227,17 +227,18 @@ func (m *Machine) Answer(now time.Time, c *Call, r *Reply) {
 	if r.Recover > r.Now {
 		m.testify(now, r)
 	}
-	if !informed && m.owing > 0 {
-		for _, l := range m.leases {
-			if len(l.spent) > 0 { // also if that counts no more: then it has to be forgotten
-				m.wake(l, now)
-			}
-		}
+	if !informed {
+		m.absence.wakeDebtors(now)
 	}
-	l := m.leases[c.Key]
-	if l == nil || c.Op != Take && c.Op != Back {
-		return
+	if l := m.leases[c.Key]; l != nil && (c.Op == Take || c.Op == Back) {
+		deliver(now, l, c, r, usable)
 	}
+}
+
+// deliver gives a lease the answer to its Take or Back. usable says whether the lease may use what the
+// store grants.
+func deliver(now time.Time, l *Lease, c *Call, r *Reply, usable bool) {
+	m := l.machine
 	l.asked, l.repeat = false, false
 	if len(c.Spent) > 0 {
 		if l.spent = l.spent[len(c.Spent):]; len(l.spent) == 0 {

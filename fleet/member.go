@@ -72,8 +72,9 @@ type Ledger interface {
 }
 
 // Join makes a member of a class, under a name that no other has. It connects later. tell is called
-// without locks, in a goroutine of the Member, when more may leave from the budget of a key, or sooner. The members of a
-// window may come again under the name of one that was killed only if they have its Ledger; else it may be nil.
+// without locks, in a goroutine of the Member, when more may leave from the budget of a key, or sooner. If the class
+// has a window, and a member may be killed and come again under its name, ledger has to be what it had then. Otherwise
+// ledger may be nil.
 func Join(class Class, name string, fallback Fallback, store *Store, ledger Ledger, tell func(key string)) (*Member, error) {
 	m := &Member{store: store, tell: tell, ledger: ledger, nap: newNap(suspended), kick: make(chan struct{}, 1), calls: make(chan Call, maxPending), ended: make(chan answer, maxPending)}
 	changed := func(l *Lease, _ time.Time) { m.told = append(m.told, l.key) }
@@ -96,7 +97,7 @@ func Join(class Class, name string, fallback Fallback, store *Store, ledger Ledg
 
 // keep has the ledger keep a debt.
 func (m *Member) keep(c Call) {
-	m.ledger.Keep(Debt{c.Key, c.Wanted, c.at.Add(c.Left)}, func() {
+	m.ledger.Keep(Debt{c.Key, c.Wanted, c.at.Add(c.Lasts)}, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		now := time.Now()

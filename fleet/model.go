@@ -70,7 +70,7 @@ type step struct {
 
 	// Its windows, and what the member knows of the present one.
 	limit, window, offset, from, to int64
-	known, left                     int64
+	known, lasts                    int64
 	heard                           int64
 	spent                           []Use
 
@@ -90,7 +90,7 @@ func newStep(now Stamp, c *Call) *step {
 		horizon: n[5], fencing: n[6], hold: n[7], recovery: n[8], turn: n[9],
 		number: n[10], kind: n[11], wanted: n[12], need: n[13], lead: n[14], quo: n[15], rem: n[16], parts: n[17],
 		depth: n[18], limit: n[19], window: n[20], offset: n[21], from: n[22], to: n[23],
-		known: n[24], left: n[25], heard: n[26], spent: c.Spent,
+		known: n[24], lasts: n[25], heard: n[26], spent: c.Spent,
 		now: int64(now), member: c.Member,
 	}
 }
@@ -150,7 +150,7 @@ func (m *Model) find(c *Call, now int64) (*modelClass, *modelBucket) {
 	return class, b
 }
 
-// sweep forgets buckets that have expired, whenever there are twice as many as it left the last time.
+// sweep forgets buckets that have expired, whenever there are twice as many as remained the last time.
 func (c *modelClass) sweep(now int64) {
 	if len(c.buckets) < c.many {
 		return

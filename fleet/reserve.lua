@@ -17,7 +17,7 @@ end
 local arg = {}
 for i = 5, #ARGV do arg[i - 4] = tonumber(ARGV[i]) end
 local seq, fenced, sent, grace, share, horizon, fencing, hold, recovery, turn, number, kind, wanted, need, lead,
-  pq, pr, pd, depth, limit, window, offset, from, to, known, left, heard = unpack(arg)
+  pq, pr, pd, depth, limit, window, offset, from, to, known, lasts, heard = unpack(arg)
 local spent = {} -- what left when, without asking
 for i = 28, #arg, 2 do spent[#spent + 1] = {units = arg[i], age = arg[i + 1]} end
 local SLOTS, FIXED, SLIDING, LOG = 0, 1, 2, 3
@@ -293,7 +293,7 @@ local function carried(at)
   carry, till = carry or 0, till or 0
   if at > now then till = till - (at - now) end
   if now >= till then carry, till = 0, 0 end
-  if now < recover and left > 0 then carry, till = math.max(carry, known), math.max(till, now + left) end
+  if now < recover and lasts > 0 then carry, till = math.max(carry, known), math.max(till, now + lasts) end
   return carry, till
 end
 
@@ -321,7 +321,7 @@ local function takeWindow()
     used = 0
   end
   local carry, till = carried(at)
-  if kind == SLIDING and now < recover and left > 0 then used = math.max(used, known) end -- it weighs until the next window ends
+  if kind == SLIDING and now < recover and lasts > 0 then used = math.max(used, known) end -- it weighs until the next window ends
   for _, use in ipairs(spent) do
     if kind == SLIDING and now >= from and now - use.age < from then before = before + use.units else used = used + use.units end
     if till > 0 then carry = carry + use.units end

@@ -183,7 +183,7 @@ func (g *generator) window(now Stamp, c *Call) {
 		return
 	}
 	if r := g.r; r.IntN(4) == 0 {
-		c.Known, c.Left, c.Spent = r.Int64N(g.class.Limit()), time.Duration(r.Int64N(int64(g.class.Window))), nil
+		c.Known, c.Lasts, c.Spent = r.Int64N(g.class.Limit()), time.Duration(r.Int64N(int64(g.class.Window))), nil
 		for range r.IntN(4) {
 			c.Spent = append(c.Spent, Use{r.Int64N(3), time.Duration(r.Int64N(int64(g.class.Window) * 5 / 4))})
 		}

@@ -129,7 +129,7 @@ func (m *simMember) keep(c Call) {
 		if m.asleep {
 			return
 		}
-		m.disk[c.Key] = Debt{Key: c.Key, Units: c.Wanted, Until: time.Time{}.Add(m.sim.now + c.Left)}
+		m.disk[c.Key] = Debt{Key: c.Key, Units: c.Wanted, Until: time.Time{}.Add(m.sim.now + c.Lasts)}
 		m.machine.Answer(m.local(), &c, &Reply{})
 		m.pump()
 	})

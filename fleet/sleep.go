@@ -2,21 +2,22 @@ package fleet
 
 import "time"
 
-// A nap tells whether the machine was suspended. The clock by which a Member counts stands still meanwhile; the wall clock
-// does not. So a look costs nothing unless one has moved against the other, and that the wall clock was set is told
-// apart by what the kernel counts.
+// A nap tells whether the machine was suspended. Meanwhile the clock by which a Member counts stands still, and the wall
+// clock goes on. So a nap asks the kernel only if one clock has moved against the other: somebody may also have set the
+// wall clock.
 type nap struct {
-	read  func() time.Duration // how long the machine was suspended since it has started
-	slept time.Duration        // what that has returned
-	begun time.Time
-	skew  time.Duration // of the wall clock against the other one, since begun
+	read  func() time.Duration // asks the kernel how long the machine was suspended since its start
+	slept time.Duration        // what read returned last
+	begun time.Time            // by both clocks
+	skew  time.Duration        // of the wall clock against the other one, since begun, at the last look
 }
 
 func newNap(read func() time.Duration) nap {
 	return nap{read: read, slept: read(), begun: time.Now()}
 }
 
-// skewed is how far the clocks have to move against each other; the times of a time.Time are not read at one moment.
+// skewed is how far the clocks have to move against each other. Less may be between their readings in one time.Time, which
+// are not of one moment.
 const skewed = time.Millisecond
 
 // over reports whether the machine was suspended since the last look.

@@ -10,7 +10,7 @@ type spent struct {
 	units int64
 	left  time.Time // when the last of them has left, or later
 	until time.Time // from then on they make no difference
-	first time.Time // until of the first of them
+	first time.Time // from then on those that came first make none
 }
 
 // note adds units. They join the part before them if they count about as long, to within grain.
@@ -54,7 +54,8 @@ func (s *spending) lapse(now time.Time) {
 // fastest bounds how fast a clock is, one part in so many.
 const fastest = 1000
 
-// uses returns what the store has to hear, the first parts if there are many. A clock that is fast makes no Use older than it is.
+// uses returns what the store has to hear, the first parts if there are many. Each Age is somewhat less than by our clock,
+// which may be fast: no Use may seem older than it is.
 func (s spending) uses(now time.Time) []Use {
 	uses := make([]Use, 0, len(s))
 	for _, part := range s[:min(len(s), mostUses)] {

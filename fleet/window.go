@@ -12,8 +12,8 @@ func (s *step) carried(at int64) (carry, till int64) {
 	if s.now >= till {
 		carry, till = 0, 0
 	}
-	if s.now < s.class.recover && s.left > 0 {
-		carry, till = max(carry, s.known), max(till, s.now+s.left)
+	if s.now < s.class.recover && s.lasts > 0 {
+		carry, till = max(carry, s.known), max(till, s.now+s.lasts)
 	}
 	return carry, till
 }
@@ -109,7 +109,7 @@ func (s *step) carriedWindow(from int64) (carry, till int64) {
 		at = b.at
 	}
 	carry, till = s.carried(at)
-	if s.kind == int64(SlidingWindow) && s.now < s.class.recover && s.left > 0 {
+	if s.kind == int64(SlidingWindow) && s.now < s.class.recover && s.lasts > 0 {
 		b.used = max(b.used, s.known)
 	}
 	for _, use := range s.spent {
