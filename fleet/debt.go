@@ -38,7 +38,7 @@ func (a *absence) keep(now time.Time, debts []Debt) {
 		if lasts := d.Until.Sub(now); m.class.Algorithm == SlidingWindow && lasts < m.class.Window {
 			d.Units = int64(math.Ceil(float64(d.Units) * lasts.Seconds() / m.class.Window.Seconds())) // the rest counts no more
 		}
-		l.owe(now, d.Units, d.Until)
+		l.spent.owe(now, m.class, d.Units, d.Until)
 		m.owing++
 		m.wake(l, now)
 	}
@@ -55,17 +55,17 @@ func (l *Lease) Owe(now time.Time, units int64, until time.Time) {
 	if len(l.spent) == 0 && m.mode == FromStore {
 		m.owing++
 	}
-	l.owe(now, units, until)
+	l.spent.owe(now, m.class, units, until)
 	m.wake(l, now)
 }
 
-// owe notes units that count until a time. When they left is not known.
-func (l *Lease) owe(now time.Time, units int64, until time.Time) {
+// owe adds units of a class that count until a time. When they left is not known.
+func (s *spending) owe(now time.Time, class Class, units int64, until time.Time) {
 	left := now
-	if class := &l.machine.class; class.Algorithm == SlidingLog && until.Sub(now) < class.Window {
+	if class.Algorithm == SlidingLog && until.Sub(now) < class.Window {
 		left = until.Add(-class.Window)
 	}
-	l.spent.note(spent{units: units, left: left, until: until}, 0)
+	s.note(spent{units: units, left: left, until: until}, 0)
 }
 
 // entrust returns the call that makes a ledger keep what Owe has said. If the process starts again before the store has
@@ -133,17 +133,18 @@ func (a *absence) incur(now time.Time, l *Lease, c *Call, r *Reply) (k Call, ok 
 }
 
 // isKept says that a ledger has what a Keep says. What waited for that may leave, unless the member has the store again.
-func (l *Lease) isKept(now time.Time, c *Call) {
-	g := l.grant
-	if g == nil || g.call.Number != c.Number {
+func (a *absence) isKept(now time.Time, c *Call) {
+	l := a.machine.leases[c.Key]
+	if l == nil || l.grant == nil || l.grant.call.Number != c.Number {
 		return
 	}
+	g := l.grant
 	l.kept, l.grant, l.asked = g.debt, nil, false
 	l.granted(now, &g.call, &g.reply, true)
 }
 
-// withdraw drops what waits for a ledger.
-func (l *Lease) withdraw() {
+// withdraw drops what a lease has been granted and waits for a ledger.
+func (a *absence) withdraw(l *Lease) {
 	if l.grant != nil {
 		l.grant, l.asked = nil, false
 	}

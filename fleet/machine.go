@@ -200,9 +200,7 @@ func (m *Machine) Answer(now time.Time, c *Call, r *Reply) {
 		m.back(now)
 		return
 	case Keep:
-		if l := m.leases[c.Key]; l != nil {
-			l.isKept(now, c)
-		}
+		m.absence.isKept(now, c)
 		return
 	}
 	if c.Op == Beat || c.Op == Pause {
@@ -293,7 +291,7 @@ func (m *Machine) shift(now time.Time) {
 		m.absence.inherit(now)
 	}
 	for _, l := range m.leases {
-		l.withdraw()
+		m.absence.withdraw(l)
 		if was == OnShare {
 			l.drop(now, true)
 			l.raise(l.tookAt.Add(m.class.Rate.Time(1)))

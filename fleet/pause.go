@@ -70,13 +70,13 @@ func (m *Machine) hear(now time.Time, c *Call, r *Reply) {
 func (m *Machine) pauseUntil(now time.Time, p pause) {
 	if p.key != "" {
 		if l := m.leases[p.key]; l != nil {
-			l.pause(now, p.until)
+			p.hold(now, l)
 		}
 		return
 	}
 	m.pauses.class = latest(m.pauses.class, p.until)
 	for _, l := range m.leases {
-		l.pause(now, p.until)
+		p.hold(now, l)
 	}
 }
 
@@ -88,11 +88,11 @@ func (m *Machine) Pausing(key string) time.Time {
 	return m.pauses.class
 }
 
-// pause lets nothing leave before a time.
-func (l *Lease) pause(now, until time.Time) {
-	if until.After(l.paused) {
-		l.paused = until
-		l.raise(until)
+// hold lets nothing leave from a lease before the pause is over.
+func (p pause) hold(now time.Time, l *Lease) {
+	if p.until.After(l.paused) {
+		l.paused = p.until
+		l.raise(p.until)
 		l.machine.changed(l, now)
 	}
 }

@@ -41,7 +41,7 @@ func (m *Machine) Slept(now time.Time) {
 		m.absence.inherit(now)
 	}
 	for _, l := range m.leases {
-		l.withdraw()
+		m.absence.withdraw(l)
 		l.discard()
 		l.retry = time.Time{}
 		m.wake(l, now)
