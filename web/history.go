@@ -76,7 +76,8 @@ func (h *history) add(now time.Time, classes []Sample) {
 	h.taken++
 }
 
-// isAnother reports whether a class of the same name does not go on with the counters of the past.
+// isAnother reports whether c is another class of the same name: it has another unit, or its counters have
+// gone back.
 func (p *past) isAnother(c Sample) bool {
 	return c.Unit != p.unit || c.Sent < p.sent || c.Lost < p.lost
 }
