@@ -56,7 +56,9 @@ type nameServer struct {
 	rcode dnsmessage.RCode // instead of an answer, if it is not 0
 
 	hangs  atomic.Bool
-	asked  atomic.Int64 // questions, over UDP and TCP
+	drops  atomic.Uint32 // the type of questions that it never answers
+	mute   atomic.Value  // the name about which it never answers
+	asked  atomic.Int64  // questions, over UDP and TCP
 	byTCP  atomic.Int64
 	forged atomic.Bool // sends wrong answers before each right one
 }
@@ -169,6 +171,9 @@ func (s *nameServer) answer(text []byte, most int) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := m.Questions[0]
+	if uint32(q.Type) == s.drops.Load() || q.Name.String() == s.mute.Load() {
+		return nil
+	}
 	reply := dnsmessage.Message{Header: dnsmessage.Header{ID: m.ID, Response: true, RCode: s.rcode}, Questions: m.Questions}
 	name := strings.ToLower(q.Name.String())
 	if _, known := s.zone[name]; !known && s.rcode == 0 {
@@ -321,6 +326,33 @@ func TestTruncatedAnswerComesOverTCP(t *testing.T) {
 	before := s.byTCP.Load()
 	if _, err := resolver(t, "", "options use-vc", s).Lookup(context.Background(), "many.example:1"); err != nil || s.byTCP.Load() != before+2 {
 		t.Errorf("%v; %d questions over TCP, want one for each family", err, s.byTCP.Load()-before)
+	}
+}
+
+// A server that never answers for one family holds up nobody who can use the other. It is soon
+// asked again.
+func TestOneFamilyIsNotAnswered(t *testing.T) {
+	for dropped, want := range map[dnsmessage.Type]string{dnsmessage.TypeAAAA: "127.0.0.1:80", dnsmessage.TypeA: "[::1]:80"} {
+		s := serveNames(t, "127.0.0.1", zone{"both.test.": {a(300, "127.0.0.1"), aaaa(300, "::1")}})
+		s.drops.Store(uint32(dropped))
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		got, err := resolver(t, "", "options timeout:30", s).Lookup(ctx, "both.test:80")
+		if err != nil || len(got.Addresses) != 1 || got.Addresses[0].String() != want || got.TTL != partialTTL || ctx.Err() != nil {
+			t.Errorf("without an answer to %v: %v, %v, %v", dropped, got, err, ctx.Err())
+		}
+	}
+}
+
+// A host of a service whose name is never answered holds up nobody who can use another.
+func TestOneHostIsNotAnswered(t *testing.T) {
+	s := serveNames(t, "127.0.0.1", zone{"_s._tcp.test.": {srv(300, 1, 1, 80, "one.test."), srv(300, 1, 1, 80, "two.test.")}, "one.test.": {a(300, "127.0.0.1")}, "two.test.": {}})
+	s.mute.Store("two.test.")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	got, err := resolver(t, "", "options timeout:30", s).Lookup(ctx, "srv:_s._tcp.test")
+	if err != nil || len(got.Addresses) != 1 || got.Addresses[0].Host != "one.test." || got.TTL != partialTTL || ctx.Err() != nil {
+		t.Errorf("%v, %v, %v", got, err, ctx.Err())
 	}
 }
 

@@ -88,19 +88,19 @@ func (r *Resolver) service(ctx context.Context, service string) (answer Answer, 
 	answer.TTL = ttl
 	found := make([]Answer, len(hosts))
 	errs := make([]error, len(hosts))
-	var wg sync.WaitGroup
-	for i, h := range hosts {
-		wg.Go(func() {
-			var addrs []netip.Addr
-			addrs, found[i].TTL, errs[i] = r.host(ctx, h.Target.String())
-			found[i].Addresses = addressesOf(addrs, h.Port, Address{Host: h.Target.String(), Priority: h.Priority, Weight: h.Weight})
-		})
-	}
-	wg.Wait()
+	atOnce(ctx, len(hosts), func(ctx context.Context, i int) bool {
+		var addrs []netip.Addr
+		h := hosts[i]
+		addrs, found[i].TTL, errs[i] = r.host(ctx, h.Target.String())
+		found[i].Addresses = addressesOf(addrs, h.Port, Address{Host: h.Target.String(), Priority: h.Priority, Weight: h.Weight})
+		return errs[i] == nil
+	})
 	for i := range found {
 		if errs[i] == nil {
 			answer.Addresses = append(answer.Addresses, found[i].Addresses...)
 			answer.TTL = min(answer.TTL, found[i].TTL)
+		} else if !isNotFound(errs[i]) {
+			answer.TTL = min(answer.TTL, partialTTL)
 		}
 	}
 	answer.Addresses = answer.Addresses[:min(len(answer.Addresses), maxAddresses)]
@@ -108,6 +108,36 @@ func (r *Resolver) service(ctx context.Context, service string) (answer Answer, 
 		return answer, errors.Join(errs...)
 	}
 	return answer, nil
+}
+
+// isNotFound reports whether an error says that there is no such host.
+func isNotFound(err error) bool {
+	var other *net.DNSError
+	return errors.Is(err, errNoSuchHost) || errors.As(err, &other) && other.IsNotFound
+}
+
+// grace is how long the other questions of a lookup may take once one has found addresses: some name
+// servers never answer a question for IPv6 (RFC 4074), and a host of a service may have a name server
+// that is down. RFC 8305, section 3, says 50 ms; but there, an answer that comes later is still used.
+const grace = time.Second
+
+// partialTTL is how long addresses hold if a question for others has failed.
+const partialTTL = 5 * time.Second
+
+// atOnce asks n questions at once. ask reports whether it has found addresses. Once one has, ctx of
+// the others ends after grace.
+func atOnce(ctx context.Context, n int, ask func(ctx context.Context, i int) (found bool)) {
+	ctx, enough := context.WithCancel(ctx)
+	defer enough()
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			if ask(ctx, i) {
+				time.AfterFunc(grace, enough)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // maxServices bounds the hosts of an SRV record that are looked up.
@@ -175,32 +205,47 @@ func firstOf[T any](names []string, find func(string) ([]T, error)) (all []T, er
 // it does not matter that the other question has failed.
 func (c *resolvConf) addresses(ctx context.Context, name string) (all []netip.Addr, ttl time.Duration, err error) {
 	kinds := [...]dnsmessage.Type{dnsmessage.TypeAAAA, dnsmessage.TypeA}
-	var records [len(kinds)][]dnsmessage.Resource
-	var errs [len(kinds)]error
-	var wg sync.WaitGroup
-	for i, kind := range kinds {
-		wg.Go(func() { records[i], errs[i] = c.query(ctx, name, kind) })
-	}
-	wg.Wait()
-	ttl = maxTTL
-	for _, record := range slices.Concat(records[:]...) {
-		ttl = min(ttl, time.Duration(record.Header.TTL)*time.Second) // that of an alias holds, too
-		switch body := record.Body.(type) {
-		case *dnsmessage.AAAAResource:
-			all = append(all, netip.AddrFrom16(body.AAAA).Unmap())
-		case *dnsmessage.AResource:
-			all = append(all, netip.AddrFrom4(body.A))
-		}
-	}
-	if len(all) > 0 {
+	var found [len(kinds)]family
+	atOnce(ctx, len(kinds), func(ctx context.Context, i int) bool {
+		found[i] = c.family(ctx, name, kinds[i])
+		return len(found[i].addrs) > 0
+	})
+	ttl = min(found[0].ttl, found[1].ttl)
+	if all = slices.Concat(found[0].addrs, found[1].addrs); len(all) > 0 {
 		return all, ttl, nil
 	}
-	for _, err := range errs {
-		if err != nil && !errors.Is(err, errNoSuchHost) {
-			return nil, 0, err // the other question may have had an answer
+	for _, f := range found {
+		if f.err != nil && !errors.Is(f.err, errNoSuchHost) {
+			return nil, 0, f.err // the other question may have had an answer
 		}
 	}
 	return nil, 0, errNoSuchHost
+}
+
+// A family is what is known of the addresses of one family.
+type family struct {
+	addrs []netip.Addr
+	ttl   time.Duration
+	err   error
+}
+
+// family asks for the addresses of one family.
+func (c *resolvConf) family(ctx context.Context, name string, kind dnsmessage.Type) (f family) {
+	var records []dnsmessage.Resource
+	f.ttl = maxTTL
+	if records, f.err = c.query(ctx, name, kind); f.err != nil && !errors.Is(f.err, errNoSuchHost) {
+		f.ttl = partialTTL
+	}
+	for _, record := range records {
+		f.ttl = min(f.ttl, time.Duration(record.Header.TTL)*time.Second) // that of an alias holds, too
+		switch body := record.Body.(type) {
+		case *dnsmessage.AAAAResource:
+			f.addrs = append(f.addrs, netip.AddrFrom16(body.AAAA).Unmap())
+		case *dnsmessage.AResource:
+			f.addrs = append(f.addrs, netip.AddrFrom4(body.A))
+		}
+	}
+	return f
 }
 
 // inTurn returns addresses in the order in which to try them: those to which there is a route
