@@ -13,7 +13,7 @@ import (
 // A session leaves from an address of its listener's bind. If its class has a bucket for each of
 // them, the session takes the one whose bucket is free the soonest; otherwise sessions take them
 // in turn. A session keeps its address, unless that cannot reach an upstream that it fails over
-// to, or has no port left.
+// to, has no port left, or is no longer an address of this machine.
 
 // ours iterates over the addresses of bind from which an address can be reached, beginning with
 // the one whose turn it is.
@@ -50,8 +50,8 @@ func (sv *service) choose(now time.Time, l *policy.Listener, who policy.Conn, cl
 // origin is the address of bind that a session leaves from. Its methods take the session's bind,
 // which never changes. The lock of the session guards it.
 type origin struct {
-	place    uint8 // in bind, from 1; 0: none is chosen yet, or the kernel chooses
-	portless uint8 // how many addresses of bind had no port left for the present address of the upstream
+	place uint8 // in bind, from 1; 0: none is chosen yet, or the kernel chooses
+	unfit uint8 // how many addresses of bind could not be used for the present address of the upstream
 }
 
 // of returns the address; an invalid one if the kernel chooses, or none is chosen yet.
@@ -70,8 +70,8 @@ func (o *origin) set(bind []netip.Addr, from netip.Addr) {
 // next makes the session leave from the next address of bind that reaches an upstream. It returns
 // false if all of them have been tried.
 func (o *origin) next(bind []netip.Addr, to netip.Addr) bool {
-	for int(o.portless)+1 < len(bind) {
-		o.portless++
+	for int(o.unfit)+1 < len(bind) {
+		o.unfit++
 		o.place = o.place%uint8(len(bind)) + 1
 		if policy.Reaches(o.of(bind), to) {
 			return true

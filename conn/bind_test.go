@@ -1,12 +1,16 @@
 package conn
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"shaper/policy"
 	"shaper/shaper"
@@ -168,7 +172,7 @@ func TestBindWithoutPort(t *testing.T) {
 		virtually(t, func(t *testing.T) {
 			to, conns := listen(t)
 			r := run(t, binding(to, "20 connections/s", lines, []netip.Addr{ourOne, ourTwo}))
-			memoryOf(t).UseUp(ourOne, true)
+			memoryOf(t).Refuse(ourOne, sock.ErrNoPort)
 			for range 10 {
 				r.dial("l")
 			}
@@ -184,7 +188,7 @@ func TestBindWithoutPort(t *testing.T) {
 			for _, a := range all {
 				a.conn.Close()
 			}
-			memoryOf(t).UseUp(ourTwo, true)
+			memoryOf(t).Refuse(ourTwo, sock.ErrNoPort)
 			before := r.failures(to)[stats.NoPort]
 			r.expectRefused("l")
 			synctest.Wait()
@@ -197,7 +201,7 @@ func TestBindWithoutPort(t *testing.T) {
 			if want := "all ports of 192.0.2.2 are in use"; !strings.Contains(r.log.String(), want) {
 				t.Errorf("the log lacks %q: %s", want, r.log)
 			}
-			memoryOf(t).UseUp(ourOne, false)
+			memoryOf(t).Refuse(ourOne, nil)
 			r.dial("l")
 			if a := arrivals(t, conns, time.Now(), 1)[0]; a.from != ourOne {
 				t.Errorf("afterwards it leaves from %v", a.from)
@@ -207,6 +211,48 @@ func TestBindWithoutPort(t *testing.T) {
 					t.Errorf("the upstream is blamed: %+v", u)
 				}
 			}
+		})
+	}
+}
+
+// If this machine has lost an address of bind, sessions and checks leave from another one, and the
+// upstream is not blamed.
+func TestBindToALostAddress(t *testing.T) {
+	for _, lines := range []string{"", `per = "bind"`} {
+		virtually(t, func(t *testing.T) {
+			to, conns := listen(t)
+			r := run(t, binding(to, "20 connections/s", lines, []netip.Addr{ourOne, ourTwo}, `balance = "round-robin"`))
+			lost := fmt.Errorf("bind: %w", unix.EADDRNOTAVAIL)
+			memoryOf(t).Refuse(ourOne, lost)
+			for range 10 {
+				r.dial("l")
+			}
+			for _, a := range arrivals(t, conns, time.Now(), 10) {
+				if a.conn.Close(); a.from != ourTwo {
+					t.Errorf("one leaves from %v", a.from)
+				}
+			}
+			if want := "from 192.0.2.1: bind: cannot assign"; !strings.Contains(r.log.String(), want) {
+				t.Errorf("the log lacks %q: %s", want, r.log)
+			}
+			for _, u := range r.Upstreams() {
+				if u.Failures != 0 {
+					t.Errorf("the upstream is blamed: %+v", u)
+				}
+			}
+			over, connect := netip.Addr{}, r.connectFrom
+			r.connectFrom = func(ctx context.Context, from sock.Local, to netip.AddrPort) (net.Conn, error) {
+				if over = from.Addr; over == ourOne {
+					return nil, lost
+				}
+				return connect(ctx, from, to)
+			}
+			c, err := r.dialCheck(t.Context(), r.service("l").terms.Load(), to, netip.MustParseAddrPort(to))
+			if err != nil || over != ourTwo {
+				t.Fatalf("a check leaves from %v: %v", over, err)
+			}
+			c.Close()
+			next(t, conns).Close()
 		})
 	}
 }

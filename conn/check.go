@@ -39,7 +39,8 @@ func (s *Server) dialCheck(ctx context.Context, by *terms, name string, to netip
 	return over, nil
 }
 
-// connectCheck connects to an address of an upstream, or to its unix socket.
+// connectCheck connects to an address of an upstream, from the first address of bind that can, or to
+// its unix socket.
 func (s *Server) connectCheck(ctx context.Context, by *terms, name string, to netip.AddrPort) (net.Conn, error) {
 	if path, ok := policy.UnixName(name); ok {
 		if s.isOwnUnix(path) {
@@ -50,18 +51,23 @@ func (s *Server) connectCheck(ctx context.Context, by *terms, name string, to ne
 	if s.isOwn("tcp", to) {
 		return nil, upstream.ErrLoop
 	}
-	return s.connectFrom(ctx, sock.Local{Addr: by.fromFor(to.Addr()), Mark: s.marks.mark(nil)}, to)
-}
-
-// fromFor returns the address of ours from which checks connect to an address: the first of bind
-// that can. It is invalid if there is none: then the kernel chooses.
-func (c *terms) fromFor(to netip.Addr) netip.Addr {
-	for _, from := range c.Bind {
-		if policy.Reaches(from, to) {
-			return from
+	from := sock.Local{Mark: s.marks.mark(nil)}
+	var unfit error
+	for _, from.Addr = range by.Bind {
+		if !policy.Reaches(from.Addr, to.Addr()) {
+			continue
 		}
+		c, err := s.connectFrom(ctx, from, to)
+		if !isOfSource(err) {
+			return c, err
+		}
+		unfit = sourceError(err, from.Addr)
 	}
-	return netip.Addr{}
+	if unfit != nil {
+		return nil, unfit
+	}
+	from.Addr = netip.Addr{} // the kernel chooses
+	return s.connectFrom(ctx, from, to)
 }
 
 // connectFrom connects from our side to an address. It waits until that is done.

@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -15,18 +14,10 @@ import (
 func (s *side) connectFrom(from sock.Local, to netip.AddrPort) error {
 	end, err := s.session.server.network.Dial(to, from)
 	if err != nil {
-		return portError(err, from.Addr)
+		return sourceError(err, from.Addr)
 	}
 	s.end = end
 	return nil
-}
-
-// portError returns a PortError for from if err says that no port is free, and otherwise err.
-func portError(err error, from netip.Addr) error {
-	if errors.Is(err, sock.ErrNoPort) {
-		return &upstream.PortError{From: from}
-	}
-	return err
 }
 
 // connectUnix connects the side to a unix socket, at once.

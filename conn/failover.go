@@ -1,14 +1,12 @@
 package conn
 
 import (
-	"errors"
 	"net/netip"
 	"time"
 
 	"shaper/policy"
 	"shaper/sock"
 	"shaper/stats"
-	"shaper/upstream"
 )
 
 // A session fails over if it cannot reach an address: it tries the next address, and then the
@@ -39,7 +37,7 @@ func (d *dialling) enterNext() {
 			return
 		}
 		t.course.destination = d.search.addrs[0].AddrPort
-		mayDiffer := s.routing.needsDestination(t.conf.Name) || t.course.origin.portless > 0 && s.routing.needsBind(t.conf.Name)
+		mayDiffer := s.routing.needsDestination(t.conf.Name) || t.course.origin.unfit > 0 && s.routing.needsBind(t.conf.Name)
 		if mayDiffer && d.changeClasses(time.Now()) {
 			d.queueAgain()
 			return
@@ -89,12 +87,12 @@ func (d *dialling) chooseOurs(to netip.AddrPort) sock.Local {
 }
 
 // tryNextBind tries the present address from the next one of bind, if the last attempt has
-// failed because that one has no port left, and another may have. It returns false if it tries
-// none. The session's lock is held.
+// failed because of our address, and another may do. It returns false if it tries none. The
+// session's lock is held.
 func (d *dialling) tryNextBind(err error) bool {
 	t := d.session
-	if !errors.As(err, new(*upstream.PortError)) || !t.course.origin.next(t.conf.Bind, t.course.destination.Addr()) {
-		t.course.origin.portless = 0
+	if !isOfSource(err) || !t.course.origin.next(t.conf.Bind, t.course.destination.Addr()) {
+		t.course.origin.unfit = 0
 		return false
 	}
 	d.search.failed(t, destinationName(t.course.destination), err)

@@ -2,6 +2,7 @@ package conn
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"syscall"
@@ -93,4 +94,21 @@ func writeAll(end sock.End, data []byte) error {
 		return errNoRoom
 	}
 	return err
+}
+
+// sourceError returns a PortError if err says that an address of ours has no port free, and names
+// the address if err says that this machine does not have it.
+func sourceError(err error, from netip.Addr) error {
+	switch {
+	case errors.Is(err, sock.ErrNoPort):
+		return &upstream.PortError{From: from}
+	case from.IsValid() && errors.Is(err, unix.EADDRNOTAVAIL):
+		return fmt.Errorf("from %v: %w", from, err)
+	}
+	return err
+}
+
+// isOfSource reports whether an attempt may succeed from another address of ours.
+func isOfSource(err error) bool {
+	return errors.As(err, new(*upstream.PortError)) || errors.Is(err, unix.EADDRNOTAVAIL)
 }

@@ -18,7 +18,7 @@ type Memory struct {
 	listeners map[netip.AddrPort]*MemoryListener
 	named     map[string]*MemoryListener // those of unix sockets
 	silent    map[netip.AddrPort]bool    // addresses that do not answer
-	portless  map[netip.Addr]bool        // addresses that have no port left
+	unusable  map[netip.Addr]error       // addresses of ours from which nothing is dialled, and why
 	lastPort  uint16
 
 	interceptor *MemoryListener // accepts the connections to all addresses; nil: none does
@@ -67,14 +67,14 @@ func (m *Memory) Silence(at netip.AddrPort) {
 	m.silent[at] = true
 }
 
-// UseUp says whether all ports of an address of ours are in use.
-func (m *Memory) UseUp(from netip.Addr, all bool) {
+// Refuse makes dials from an address of ours fail; with nil they succeed again.
+func (m *Memory) Refuse(from netip.Addr, why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.portless == nil {
-		m.portless = map[netip.Addr]bool{}
+	if m.unusable == nil {
+		m.unusable = map[netip.Addr]error{}
 	}
-	m.portless[from] = all
+	m.unusable[from] = why
 }
 
 // Listen implements Network. The host of an address is an IP address, or "" for all.
@@ -164,8 +164,8 @@ func (m *Memory) listening(at netip.AddrPort) *MemoryListener {
 func (m *Memory) Dial(to netip.AddrPort, from Local) (End, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.portless[from.Addr] {
-		return nil, ErrNoPort
+	if err := m.unusable[from.Addr]; err != nil {
+		return nil, err
 	}
 	return m.dial(to, from), nil
 }
