@@ -12,7 +12,7 @@ import (
 
 // A Policy is the classes of a policy file in this program: the same names, rates, trees and
 // schedules as in a daemon that has this file. Each process has budgets of its own. Listeners
-// and rules of the file mean nothing here. Close ends it. Several goroutines may use it.
+// and rules of the file mean nothing here, and may be missing. Close ends it. Several goroutines may use it.
 type Policy struct {
 	path   string
 	shaper *shaper.Shaper
@@ -37,7 +37,7 @@ func LoadPolicy(path string) (*Policy, error) {
 // waits in it. A class without overflow lets callers wait. If the file has a mistake, everything
 // stays as it was.
 func (p *Policy) Reload() error {
-	file, _, err := policy.Load(p.path)
+	file, err := policy.LoadClasses(p.path)
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}

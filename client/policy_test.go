@@ -88,6 +88,24 @@ func TestPolicyOfAFile(t *testing.T) {
 	})
 }
 
+// A file of a program alone has classes, and nothing else.
+func TestPolicyOfClassesOnly(t *testing.T) {
+	classes, _, _ := strings.Cut(policyFile, "[listener.x]")
+	p, path := load(t, classes)
+	if _, err := p.Transport("codes"); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Reload(); err == nil || !strings.Contains(err.Error(), "at least one section [class.NAME]") {
+		t.Errorf("a file that was emptied gives %v", err)
+	}
+	if _, err := p.Class("codes"); err != nil {
+		t.Error(err)
+	}
+}
+
 // A schedule of the file holds here, too.
 func TestPolicyFollowsSchedules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // it is midnight in UTC

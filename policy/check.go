@@ -17,7 +17,6 @@ func check(r *report, p *Policy) *checker {
 	for i := range p.Listeners {
 		c.listeners[p.Listeners[i].Name] = &p.Listeners[i]
 	}
-	c.someTraffic()
 	pathChecker{c}.parents()
 	for i := range p.Fleets {
 		fleetChecker{c}.fleet(&p.Fleets[i])
@@ -51,6 +50,13 @@ func (c *checker) someTraffic() {
 		c.warn("daemon.include", "no file has a section [listener.NAME] yet, so nothing is shaped", "one in a file that this names")
 	default:
 		c.wrong("listener", "there is none, so nothing would be shaped", "at least one section [listener.NAME]")
+	}
+}
+
+// someClass checks that the policy has a class.
+func (c *checker) someClass() {
+	if len(c.p.Classes) == 0 && !c.badUnder("class") {
+		c.wrong("class", "there is none", "at least one section [class.NAME]")
 	}
 }
 

@@ -34,6 +34,17 @@ func LoadFiles(files []File) (p *Policy, warnings Errors, err error) {
 	return p, warnings, err
 }
 
+// LoadClasses is Load for a program that uses nothing but the classes of a file: listeners and devices
+// may be missing.
+func LoadClasses(path string) (*Policy, error) {
+	files, err := Read(path)
+	if err != nil {
+		return nil, err
+	}
+	p, _, err := parseFiles(files, (*checker).someClass)
+	return p, err
+}
+
 // Parse is Load for the content of a file that the caller has read. Errors call the file
 // name, and relative paths in the policy begin at the directory of name. Parse does not look
 // at other files, so the policy has no pieces.
@@ -44,6 +55,11 @@ func Parse(name string, data []byte) (p *Policy, warnings Errors, err error) {
 // ParseFiles is Parse for a policy with pieces. The first file is the one that includes the
 // others.
 func ParseFiles(files []File) (p *Policy, warnings Errors, err error) {
+	return parseFiles(files, (*checker).someTraffic)
+}
+
+// parseFiles is ParseFiles for a policy that must have something.
+func parseFiles(files []File, must func(*checker)) (p *Policy, warnings Errors, err error) {
 	if last := files[len(files)-1]; sizeOf(files) > maxFile {
 		return nil, nil, errTooLarge(last.Name)
 	}
@@ -56,6 +72,7 @@ func ParseFiles(files []File) (p *Policy, warnings Errors, err error) {
 	var c *checker
 	if whole { // else a name that seems missing may be on a line that is not TOML
 		c = check(r, p)
+		must(c)
 	}
 	if len(r.errs) > 0 {
 		r.errs.sort(p.Files())
