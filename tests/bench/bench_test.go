@@ -192,6 +192,11 @@ func TestChoose(t *testing.T) {
 	if err != nil || len(chosen) != 2 || len(chosen[0].ways) != 5 || chosen[0].ways[1].name != "haproxy" {
 		t.Errorf("choose with ways = %v, %v", chosen, err)
 	}
+	for peer, want := range map[string]bool{"haproxy": true, "direct": true, "nginx": false, "kannel": false, "shaper": false} {
+		if goesBy(chosen, peer) != want {
+			t.Errorf("whether work goes by %s: %v", peer, !want)
+		}
+	}
 	if _, err := choose("gap10", "nginx"); err == nil {
 		t.Error("choose accepts a kind and a way that leave nothing to measure")
 	}

@@ -96,7 +96,7 @@ func run(o options) error {
 	if os.Geteuid() != 0 {
 		return errors.New("must run as root: it makes a network namespace and sets CPU affinity")
 	}
-	t, err := prepare(o.against)
+	t, err := prepare(func(peer string) bool { return goesBy(chosen, peer) }, o.against)
 	defer os.RemoveAll(t.Dir)
 	if err != nil {
 		return err

@@ -48,12 +48,18 @@ func choose(only, peers string) (chosen []kind, err error) {
 
 func chooseWays(ways []way, peers string) (chosen []way) {
 	for _, w := range ways {
-		peer, _, _ := strings.Cut(w.name, ",")
-		if peers == "" || slices.Contains(strings.Split(peers, ","), peer) {
+		if peers == "" || slices.Contains(strings.Split(peers, ","), w.peer()) {
 			chosen = append(chosen, w)
 		}
 	}
 	return chosen
+}
+
+// goesBy reports whether some work goes by a peer.
+func goesBy(chosen []kind, peer string) bool {
+	return slices.ContainsFunc(chosen, func(k kind) bool {
+		return slices.ContainsFunc(k.ways, func(w way) bool { return w.peer() == peer })
+	})
 }
 
 // measure takes every way once in each round, so that a change of the machine affects all ways

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
+	"strings"
 )
 
 // way is a way from source to sink: direct, or through a proxy in one of its configurations.
@@ -18,6 +19,12 @@ type way struct {
 
 	asks   string // what the source says first, to an entry; "": it says nothing
 	answer int    // the bytes of the answer
+}
+
+// peer returns which program the way goes through, as -ways names it.
+func (w way) peer() string {
+	peer, _, _ := strings.Cut(w.name, ",")
+	return peer
 }
 
 var (

@@ -40,10 +40,10 @@ const (
 	haproxySum    = "a133e2d550c5fd9a849b5c7ab17bb945bcdad209ca140d41f45ebf31943ae783"
 )
 
-// prepare builds shaper, obtains HAProxy and nginx, and finds Kannel. If earlier is not "", it
-// builds shaper of that revision instead of them. HAProxy and nginx stay in the user's cache directory. The
+// prepare builds shaper, obtains HAProxy and nginx, and finds Kannel, if they are measured.
+// If earlier is not "", it builds shaper of that revision instead of them. HAProxy and nginx stay in the user's cache directory. The
 // caller removes t.Dir, even after an error.
-func prepare(earlier string) (t tools, err error) {
+func prepare(measured func(peer string) bool, earlier string) (t tools, err error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return t, err
@@ -69,9 +69,15 @@ func prepare(earlier string) (t tools, err error) {
 		}
 		return t, nil
 	}
-	t.HAProxy = obtain(filepath.Join(cache, haproxySum[:16], "haproxy"), buildHAProxy, haproxyVersion)
-	t.Nginx = obtain(filepath.Join(cache, "nginx", "usr", "sbin", "nginx"), fetchNginx, nginxVersion)
-	t.Kannel = obtain("/usr/sbin/bearerbox", func(string) error { return errors.New("the package kannel of Debian is not installed") }, kannelVersion)
+	wanted := func(peer, path string, make func(string) error, version func(string) (string, error)) tool {
+		if !measured(peer) {
+			return tool{Missing: "not asked for"}
+		}
+		return obtain(path, make, version)
+	}
+	t.HAProxy = wanted("haproxy", filepath.Join(cache, haproxySum[:16], "haproxy"), buildHAProxy, haproxyVersion)
+	t.Nginx = wanted("nginx", filepath.Join(cache, "nginx", "usr", "sbin", "nginx"), fetchNginx, nginxVersion)
+	t.Kannel = wanted("kannel", "/usr/sbin/bearerbox", func(string) error { return errors.New("the package kannel of Debian is not installed") }, kannelVersion)
 	return t, nil
 }
 
