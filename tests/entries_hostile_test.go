@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os/exec"
 	"strings"
@@ -85,37 +86,40 @@ func answerTo(t *testing.T, addr, request string) string {
 	return string(answer[:min(len(answer), len("HTTP/1.1 403"))])
 }
 
-// nmap takes no entry for an open proxy.
+// nmap takes no entry for an open proxy, unless its policy lets everybody go where nmap tries to go:
+// to port 80 of www.google.com, which is a server of this test.
 func TestNoOpenProxy(t *testing.T) {
 	t.Parallel()
 	nmap := tool(t, "nmap", "nmap")
-	p := start(t, plain(), fmt.Sprintf(`[class.a]
-rate = "1000 connections/s"
-[listener.socks]
-listen = "127.0.0.1:0"
-mode = "socks5"
-allow = "*.acme.example:80"
-class = "a"
-[listener.web]
-listen = "127.0.0.1:0"
-mode = "connect"
-allow = "*.acme.example:80"
-class = "a"
-[listener.club]
-listen = "127.0.0.1:0"
-mode = "connect"
-allow = "*"
-users = %q
-class = "a"
-`, usersFile(t)))
-	var ports []string
-	for _, name := range []string{"socks", "web", "club"} {
-		_, port, _ := net.SplitHostPort(p.addr(name))
-		ports = append(ports, port)
+	const names, google = "127.53.17.7", "127.17.3.1"
+	serveNames(t, names, 60).means(netip.MustParseAddr(google))
+	l, err := net.Listen("tcp", google+":80")
+	if err != nil {
+		t.Fatal(err)
 	}
-	out, err := exec.Command(nmap, "-n", "-Pn", "-sT", "-p", strings.Join(ports, ","), "--script", "+http-open-proxy,+socks-open-proxy", "127.0.0.1").CombinedOutput()
-	if err != nil || strings.Count(string(out), "/tcp open") != len(ports) || strings.Contains(string(out), "open-proxy:") {
-		t.Errorf("nmap: %v\n%s", err, out)
+	web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Server", "gws") })}
+	go web.Serve(l)
+	t.Cleanup(func() { web.Close() })
+	policy := "[class.a]\nrate = \"1000 connections/s\"\n"
+	closed, users := `allow = "*.acme.example:80"`, fmt.Sprintf("allow = [\"*\", \"%s\"]\nusers = %q", google, usersFile(t))
+	entries := []struct {
+		name, mode, lines string
+		open              bool
+	}{
+		{"socks", "socks5", closed, false}, {"web", "connect", closed, false},
+		{"socks-club", "socks5", users, false}, {"web-club", "connect", users, false},
+		{"socks-open", "socks5", fmt.Sprintf("allow = %q", google), true}, {"web-open", "connect", fmt.Sprintf("allow = %q", google), true},
+	}
+	for _, e := range entries {
+		policy += fmt.Sprintf("[listener.%s]\nlisten = \"127.0.0.1:0\"\nmode = %q\nclass = \"a\"\n%s\n", e.name, e.mode, e.lines)
+	}
+	p := start(t, asking(t, plain(), names), policy)
+	for _, e := range entries {
+		_, port, _ := net.SplitHostPort(p.addr(e.name))
+		out, err := exec.Command(nmap, "-n", "-Pn", "-sT", "--dns-servers", names, "-p", port, "--script", "+http-open-proxy,+socks-open-proxy", "127.0.0.1").CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "/tcp open") || strings.Contains(string(out), "open-proxy:") != e.open {
+			t.Errorf("nmap at %s: %v\n%s", e.name, err, out)
+		}
 	}
 }
 
