@@ -158,7 +158,7 @@ func (a *association) admit(key udpKey, peer sock.Peer, t sock.Train) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w := a.waiting[key]
-	_, known := u.addresses(key.asked)
+	_, known := seen(u.server.names, key.asked)
 	switch {
 	case w != nil:
 		if !w.hold(t) {

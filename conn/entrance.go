@@ -244,7 +244,7 @@ func (e *entrance) known(at *upstream.Walk) (addrs []upstream.Address, known boo
 	if e == nil {
 		return at.Known()
 	}
-	return literal(e.to)
+	return seen(e.session.server.names, e.to)
 }
 
 // permitted returns those of the addresses that the session may dial: all, if it is at no entry.

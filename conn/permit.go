@@ -20,12 +20,13 @@ func mayLead(l *policy.Listener, to entry.Destination) bool {
 	return l.MayLead(to.Name, to.Port)
 }
 
-// literal returns the address of a destination, and false if that is a name.
-func literal(to entry.Destination) (addrs []upstream.Address, known bool) {
-	if to.Name != "" {
-		return nil, false
+// seen returns the addresses of a destination, if they are known. It starts no lookup.
+func seen(names *upstream.Names, to entry.Destination) (addrs []upstream.Address, known bool) {
+	if to.Name == "" {
+		return []upstream.Address{{AddrPort: addressIn(to)}}, true
 	}
-	return []upstream.Address{{AddrPort: addressIn(to)}}, true
+	addrs, _, _ = names.Seen(to.String())
+	return addrs, len(addrs) > 0
 }
 
 // permitted returns those addresses of a destination that the policy allows.

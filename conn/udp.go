@@ -370,15 +370,6 @@ func (u *udpSocket) begin(key udpKey, client sock.Peer) (one *udpSession) {
 	return nil
 }
 
-// addresses returns the addresses of what a client has asked for, if they are known. It starts no
-// lookup.
-func (u *udpSocket) addresses(asked entry.Destination) (addrs []upstream.Address, known bool) {
-	if addrs, known = literal(asked); !known {
-		addrs, _, _ = u.server.names.Seen(asked.String())
-	}
-	return addrs, len(addrs) > 0
-}
-
 // lost counts datagrams without a session as drops of the class that they would have had.
 func (u *udpSocket) lost(key udpKey, t sock.Train) {
 	s := u.server

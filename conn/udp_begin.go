@@ -102,7 +102,7 @@ func (t *udpSession) find(leads *upstream.Set) error {
 	isEntry := t.conf.Mode.IsEntry()
 	if isEntry {
 		t.name = t.key.asked.String()
-		addrs, known = t.socket.addresses(t.key.asked)
+		addrs, known = seen(t.socket.server.names, t.key.asked)
 	}
 	if !known {
 		return errNotKnown

@@ -15,7 +15,7 @@ const (
 	NoAnswer                   // no answer came within connect_timeout
 	DialReset                  // the connection was reset before it was established
 	NoTLS                      // the TLS handshake failed, for any reason
-	Unfit                      // shaper cannot dial it: it is its own address, or bind has the other address family
+	Unfit                      // shaper cannot dial it: it is its own address, or no address of bind can be used
 	NoPort                     // no local port is free for the connection
 	failures
 )
