@@ -18,3 +18,6 @@ type Lease struct {
 	// no other times than relative ones, from At on.
 	Record []byte
 }
+
+// NoRoom is what a ledger grants that has no room for another key.
+const NoRoom = -1

@@ -24,17 +24,10 @@ func (b *backing) keepIn(now time.Time, ledger Ledger) {
 		c.update(now)
 	})
 	b.noteFinding(now)
-	if c.keys != nil && c.keys.isKept() {
-		for _, lease := range c.keys.idleLeases(now) {
-			ledger.Ask(lease, nil)
-		}
+	if c.keys != nil {
+		c.keys.note(now, false)
 	}
 	root.wake(now)
-}
-
-// isKept reports whether a ledger keeps the budgets of keys.
-func (k *keys) isKept() bool {
-	return k.ledger() != nil && k.class.backing.share == nil && k.class.shadow == nil && k.pace.horizon() > keptFrom
 }
 
 // resume is Shaper.Resume for one lease.
@@ -104,25 +97,7 @@ func (b *backing) leases(now time.Time) (all []limit.Lease) {
 		}
 	})
 	if c.keys != nil {
-		all = append(all, c.keys.idleLeases(now)...)
+		all = append(all, c.keys.idleLeases(now, true)...)
 	}
-	return all
-}
-
-// idleLeases returns what is remembered of the keys that nobody uses. If keys that nobody
-// knows start as after a full burst, the first lease says so.
-func (k *keys) idleLeases(now time.Time) (all []limit.Lease) {
-	if !k.spentAt.IsZero() {
-		if lease := k.leaseOfAll(k.spentAt); lease.Expires.After(now) {
-			all = append(all, lease)
-		}
-	}
-	k.idle.each(func(key policy.Key, kept keptState) {
-		state := restore(now, kept, &k.pace)
-		if lease := leaseOf(now, state.limiter, &k.pace, k.pace.rate, k.class.conf.Per); lease.Expires.After(now) {
-			lease.Name, lease.Key = k.class.name, keyText(key)
-			all = append(all, lease)
-		}
-	})
 	return all
 }

@@ -143,6 +143,36 @@ func TestKeysWithoutRoomStartSpent(t *testing.T) {
 	}
 }
 
+// So it is if the ledger has no room for what a process remembers at its start.
+func TestKeysWithoutRoomAtTheStart(t *testing.T) {
+	disk := func() time.Duration { return ms }
+	k := &keptClass{conf: keyedClass(policy.FixedWindow), now: time.Hour}
+	k.start(disk, nil)
+	for n := range 5 {
+		if got := k.spend(clientOf(n), 20); got != 20 {
+			t.Fatalf("%d of client %d left, want 20", got, n)
+		}
+	}
+	stopped := k.class.backing.leases(at(k.now))
+	k.start(disk, stopped)
+	k.disk.room = 2
+	clear(k.disk.safe)
+	clear(k.disk.asked)
+	k.class.backing.keepIn(at(k.now), k.disk)
+	k.run(k.now + 100*ms)
+	k.disk.Ask(limit.Lease{Name: "other"}, func(time.Time, int64) {}) // the next write
+	k.run(k.now + 100*ms)
+	if n := k.disk.keys(); n != 2 {
+		t.Fatalf("the ledger has %d keys, want 2", n)
+	}
+	k.start(disk, k.disk.crash(false))
+	for n := range 6 {
+		if got := k.spend(clientOf(n), 20); got != 0 {
+			t.Errorf("after a crash, %d of client %d left", got, n)
+		}
+	}
+}
+
 // What a process leaves behind when it ends in peace is exact, for all algorithms, classes and
 // keys, and for short horizons too.
 func TestCleanStopKeepsEverything(t *testing.T) {

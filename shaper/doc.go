@@ -27,6 +27,7 @@
 //	timer         the same on Go's own timers
 //	budget        what a class keeps in a ledger, and goes on from
 //	set           puts another policy in force for a class and its buckets
+//	kept          what a ledger keeps of keys that nobody uses
 //	enter         items enter, leave and give up
 //	feedback      the answers and signals of a provider
 //	hint          what answers say of the limits of the provider

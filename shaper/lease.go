@@ -13,8 +13,7 @@ type Ledger interface {
 	// Ask asks for a lease in the place of the last one of that name and key, and returns at
 	// once. The caller holds the lock of its tree. Later the ledger calls answer, unless that
 	// is nil, from a goroutine of its own that holds no lock. granted is how many units may
-	// leave from the beginning of the lease on. If it is 0, the ledger has no room for that
-	// key.
+	// leave from the beginning of the lease on, or limit.NoRoom.
 	Ask(lease limit.Lease, answer func(now time.Time, granted int64))
 }
 
@@ -233,7 +232,7 @@ func (l *leased) answer(now time.Time, granted int64) {
 	defer root.mu.Unlock()
 	l.asking = false
 	l.silence.answered(now)
-	if granted == 0 && c.bucketOf != nil {
+	if granted == limit.NoRoom && c.bucketOf != nil {
 		l.spills = true
 	} else {
 		l.units, l.until = granted-l.taken, l.asked.Until.Add(-leavePatience)

@@ -39,7 +39,7 @@ func newDisk(takes func() time.Duration) *disk {
 func (d *disk) Ask(lease limit.Lease, answer func(time.Time, int64)) {
 	id, granted := lease.Name+"/"+lease.Key, lease.Units
 	if _, known := d.asked[id]; lease.Key != "" && d.room > 0 && !known && d.keys() >= d.room {
-		granted = 0
+		granted = limit.NoRoom
 	} else {
 		d.asked[id] = lease
 	}

@@ -140,8 +140,8 @@ func (f *File) Start() {
 }
 
 // Ask keeps a lease in the place of the last one of its name and key, and returns at once.
-// Later the goroutine of the file calls answer, unless that is nil. granted is 0 if the file
-// has no room for another key, and else the units of the lease.
+// Later the goroutine of the file calls answer, unless that is nil. granted is limit.NoRoom if
+// the file has no room for another key, and else the units of the lease.
 func (f *File) Ask(lease limit.Lease, answer func(now time.Time, granted int64)) {
 	f.add(ask{lease: lease, answer: answer})
 }

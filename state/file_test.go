@@ -203,7 +203,7 @@ func TestRoomForKeys(t *testing.T) {
 			lease := lasting(name, key, 1)
 			lease.Expires = expires
 			f.Ask(lease, func(_ time.Time, granted int64) {
-				if granted == 0 {
+				if granted == limit.NoRoom {
 					refused++
 				}
 			})

@@ -98,7 +98,7 @@ func (f *File) keep(asks []ask) (granted []ask) {
 		if _, known := all[at]; !known && at.key != "" {
 			if f.keys >= mostKeys {
 				if a.answer != nil {
-					a.answer(time.Now(), 0)
+					a.answer(time.Now(), limit.NoRoom)
 				}
 				continue
 			}
