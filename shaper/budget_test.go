@@ -115,6 +115,37 @@ func TestCrashesGiveKeysOfMessagesNoBudget(t *testing.T) {
 	}
 }
 
+// A limit that is new to a class of keys gives no key what has left under the limits before: neither
+// at once nor after a crash, and neither keys that are remembered nor those that are forgotten.
+func TestNewLimitGivesKeysNoBudget(t *testing.T) {
+	disk := func() time.Duration { return ms }
+	for _, away := range []time.Duration{0, time.Second} {
+		for _, crash := range []bool{false, true} {
+			k := &keptClass{conf: keyedClass(policy.GCRA), now: time.Hour}
+			k.conf.Rate = rateOf("20 messages/s")
+			k.start(disk, nil)
+			if got := k.spend(clientOf(1), 100); got < 5 {
+				t.Fatalf("%d left, want 5 at least", got)
+			}
+			if k.run(k.now + away); away > 0 && k.class.Buckets().Keys(at(k.now)) != 0 {
+				t.Fatal("the client is not forgotten")
+			}
+			k.conf = keyedClass(policy.SlidingLog)
+			k.class.Set(at(k.now), k.conf)
+			if k.run(k.now + 10*ms); crash {
+				k.start(disk, k.disk.crash(false))
+			}
+			if got := k.spend(clientOf(1), 100); got != 0 {
+				t.Errorf("away for %v, crash %v: after the reload %d left", away, crash, got)
+			}
+			k.run(k.now + time.Minute)
+			if got := k.spend(clientOf(1), 100); got != 20 {
+				t.Errorf("away for %v, crash %v: a window later %d left, want 20", away, crash, got)
+			}
+		}
+	}
+}
+
 // If the ledger has no room for all keys, a crash makes those that it does not know start as
 // if they had just been used, and no others.
 func TestKeysWithoutRoomStartSpent(t *testing.T) {
@@ -169,6 +200,26 @@ func TestKeysWithoutRoomAtTheStart(t *testing.T) {
 	for n := range 6 {
 		if got := k.spend(clientOf(n), 20); got != 0 {
 			t.Errorf("after a crash, %d of client %d left", got, n)
+		}
+	}
+}
+
+// A class whose keys get a longer horizon by a reload keeps them from then on.
+func TestKeysGetALongHorizon(t *testing.T) {
+	disk := func() time.Duration { return ms }
+	k := &keptClass{conf: keyedClass(policy.GCRA), now: time.Hour}
+	k.conf.Rate = rateOf("2 messages/s")
+	k.start(disk, nil)
+	if got := k.spend(clientOf(1), 5); got != 5 {
+		t.Fatalf("%d left, want 5", got)
+	}
+	k.conf.Rate = rateOf("20 messages/h")
+	k.class.Set(at(k.now), k.conf)
+	k.run(k.now + 10*ms)
+	k.start(disk, k.disk.crash(false))
+	for n, want := range []int{5, 0} {
+		if got := k.spend(clientOf(n), 10); got != want {
+			t.Errorf("after a crash, %d of client %d left, want %d", got, n, want)
 		}
 	}
 }

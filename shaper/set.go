@@ -24,7 +24,9 @@ func (c *Class) Set(now time.Time, conf policy.Class) {
 func (c *Class) set(now time.Time, conf policy.Class) {
 	p := paceOf(conf)
 	if c.put(now, conf, &p); c.keys != nil {
+		kept := c.keys.isKept()
 		c.keys.set(now, conf)
+		c.keys.note(now, kept)
 	} else {
 		c.quiet.set(now)
 	}
