@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -339,7 +340,7 @@ func BenchmarkAlsoOfManyMessageKeys(b *testing.B) {
 // holds fails unless a class waits for a limit until d.
 func holds(t *testing.T, h *stats.Hold, class, what string, until time.Duration) {
 	t.Helper()
-	want := stats.Hold{Class: class, Limit: what, Until: at(until)}
+	want := stats.Hold{Class: class, Limit: what, Text: cmp.Or(inWords[what], what), Until: at(until)}
 	if what == "" && h == nil {
 		return
 	}

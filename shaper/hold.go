@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"cmp"
 	"time"
 
 	"shaper/limit"
@@ -15,7 +16,20 @@ const (
 	HoldClosed   = "schedule"    // nothing may leave at this time
 	HoldQuiet    = "quiet"       // the recipient has quiet hours
 	HoldHint     = "hints"       // the provider has said how much remains of its limit
+	HoldStore    = "shared"      // the store of the fleet has granted nothing, or is away
+	HoldSlots    = "max_connections"
 )
+
+// inWords says what somebody waits for. A limit that is not here has its own words: "600 messages/h".
+var inWords = map[string]string{
+	HoldInFlight: "answers",
+	HoldPause:    "a pause of the provider",
+	HoldClosed:   "the schedule",
+	HoldQuiet:    "quiet hours",
+	HoldHint:     "a hint of the provider",
+	HoldStore:    "the store of its fleet",
+	HoldSlots:    "sessions to end",
+}
 
 // A hold is what something waits for: the limit that lets it leave last.
 type hold struct {
@@ -29,7 +43,7 @@ func (h hold) reading() *stats.Hold {
 	if h.by == nil {
 		return nil
 	}
-	r := &stats.Hold{Class: h.by.Name, Limit: h.what, Until: h.until}
+	r := &stats.Hold{Class: h.by.Name, Limit: h.what, Text: cmp.Or(inWords[h.what], h.what), Until: h.until}
 	if h.until == limit.Never {
 		r.Until = time.Time{}
 	}
@@ -93,6 +107,9 @@ func (g *gate) hold(now time.Time, n int64, conf *policy.Class) hold {
 	}
 	if !g.throttle.until.Before(until) {
 		return hold{conf, HoldPause, until}
+	}
+	if _, ok := g.limiter.(*shared); ok && until == limit.Never && !conf.Limit().IsZero() {
+		return hold{conf, HoldStore, until}
 	}
 	switch part, _ := limit.Holding(bare(g.limiter), now, n); {
 	case part == 0:

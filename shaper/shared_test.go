@@ -175,6 +175,19 @@ func TestShareEstimatesWaits(t *testing.T) {
 	})
 }
 
+// If the store is away and the class stops, it is the store that the class waits for, and not its rate.
+func TestShareWaitsForTheStore(t *testing.T) {
+	shareOf(t, shared20(), func(_ *Shaper, share *fakeShare, c *Class) {
+		share.Budget(0, "").(*fakeBudget).opens = limit.Never
+		c.Enter(time.Now(), &Item{Owner: &noting{}, Cost: Cost{Messages: 1, Bytes: 10}, Held: 10})
+		h := c.Status().Waits(time.Now())
+		holds(t, h, "acme", HoldStore, -1)
+		if want := "the store of its fleet"; h.Words() != want {
+			t.Errorf("in words it waits for %q, want %q", h.Words(), want)
+		}
+	})
+}
+
 // A pause goes to the fleet, and comes from it; adapt slows the class down for both.
 func TestSharePauses(t *testing.T) {
 	conf := shared20()

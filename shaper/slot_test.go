@@ -58,6 +58,18 @@ func wantHeld(t *testing.T, all []*waiter, held ...bool) {
 	}
 }
 
+// A class in which sessions wait for slots waits, though no item does. The classes above do not.
+func TestWaitsForASlot(t *testing.T) {
+	parent, a, _ := threeSlots()
+	take(t, a, 2, 2)
+	holds(t, a.Status().Waits(start), "", "", 0)
+	last := take(t, a, 1, 0)
+	holds(t, a.Status().Waits(start), "a", HoldSlots, -1)
+	holds(t, parent.Status().Waits(start), "", "", 0)
+	last[0].Release()
+	holds(t, a.Status().Waits(start), "", "", 0)
+}
+
 func TestSlotsOfAClass(t *testing.T) {
 	_, a, _ := threeSlots()
 	all := take(t, a, 4, 2)

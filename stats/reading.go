@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"strconv"
@@ -129,9 +130,13 @@ type QuotaReading struct {
 // Hold is what something waits for: a limit of the class, or of one above it.
 type Hold struct {
 	Class string    `json:"class"`
-	Limit string    `json:"limit"`          // as in the policy: "600 messages/h"; or "in_flight", "on_throttle", "schedule", "quiet" or "hints"
+	Limit string    `json:"limit"`          // as in the policy: "600 messages/h"; or "in_flight", "on_throttle", "schedule", "quiet", "hints", "shared" or "max_connections"
+	Text  string    `json:"text"`           // the same in words: "a pause of the provider"
 	Until time.Time `json:"until,omitzero"` // zero: that is not known, or never
 }
+
+// Words returns what it is in words. A daemon of an earlier version tells no words.
+func (h Hold) Words() string { return cmp.Or(h.Text, h.Limit) }
 
 // String prints "600 messages/h of class acme".
 func (h Hold) String() string { return h.Limit + " of class " + h.Class }

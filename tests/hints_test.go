@@ -128,7 +128,7 @@ func TestWhatAHintHolds(t *testing.T) {
 		{`"cause": "hints"`, "why api --json"},
 		{"for hints of class api", "explain --listener gateway 127.0.0.1"},
 		{`"limit": "hints"`, "classes api --json"},
-		{"waits for        hints, ", "classes api"},
+		{"waits for        a hint of the provider, ", "classes api"},
 	} {
 		if got := d.must(strings.Fields(c.command)...); !strings.Contains(got, c.want) {
 			t.Errorf("shaper %s does not say %q: %s", c.command, c.want, got)

@@ -168,7 +168,7 @@ func holdText(c *web.Class, now time.Time) string {
 	if c.WaitsFor == nil {
 		return ""
 	}
-	text := c.WaitsFor.Limit
+	text := c.WaitsFor.Words()
 	if c.WaitsFor.Class != c.Name {
 		text += " of " + c.WaitsFor.Class
 	}

@@ -54,7 +54,7 @@ func (m *model) subject() line {
 	}
 	waiting, set := 0, ""
 	for _, c := range m.tree.Classes {
-		if c.Items > 0 {
+		if c.Items > 0 || c.WaitsFor != nil { // sessions may wait while no item does
 			waiting++
 		}
 		if c.Set {

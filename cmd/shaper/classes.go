@@ -79,9 +79,7 @@ func classColumns(now time.Time) []column[classRow] {
 		return r.of.Rate.Unit == unit.Messages.String() || r.of.Rate.Unit == unit.Tokens.String()
 	}
 	shadowed := func(r classRow) bool { return r.of.Shadow != nil }
-	held := func(r classRow) bool {
-		return r.of.WaitsFor != nil && (len(r.of.Also) > 0 || r.of.Schedule != nil || len(r.of.Hinted) > 0 || r.of.WaitsFor.Class != r.of.Name)
-	}
+	held := func(r classRow) bool { return r.of.WaitsFor != nil }
 	return []column[classRow]{
 		{name: "CLASS", text: func(r classRow) string { return strings.Repeat("  ", r.depth) + r.of.Name }},
 		{name: "RATE", text: rateText, by: func(r classRow) float64 { return r.of.Rate.PerSecond }},
@@ -133,9 +131,9 @@ func scheduleText(s *daemon.Schedule) string {
 
 // holdText returns what the next item of a class waits for, and for how long.
 func holdText(c daemon.Class, now time.Time) string {
-	text := c.WaitsFor.Limit
+	text := c.WaitsFor.Words()
 	if c.WaitsFor.Class != c.Name {
-		text = c.WaitsFor.String()
+		text += " of class " + c.WaitsFor.Class
 	}
 	if left := c.WaitsFor.Until.Sub(now); left > 0 {
 		text += ", " + human.Duration(stats.Seconds(left))

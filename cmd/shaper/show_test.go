@@ -298,6 +298,27 @@ func TestWhichLimitIsWaitedFor(t *testing.T) {
 	}
 }
 
+// classes says of a class with one limit, too, what the next item or session waits for, in words and not as a key of the policy.
+func TestWhatIsWaitedFor(t *testing.T) {
+	p := begin(t, strings.Replace(base, `rate = "64KiB/s"`, "rate = \"64KiB/s\"\nmax_connections = 1\noverflow = \"wait\"", 1))
+	p.dial()
+	waiting, err := net.Dial("tcp", p.status().Listeners[0].Addresses[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer waiting.Close()
+	out := ""
+	for deadline := time.Now().Add(patience); !strings.Contains(out, "sessions to end"); {
+		if time.Now().After(deadline) {
+			t.Fatalf("no session waits:\n%s", out)
+		}
+		_, out, _ = do("classes", "-c", p.path)
+	}
+	if !strings.Contains(out, "WAITS FOR") {
+		t.Errorf("there is no column WAITS FOR:\n%s", out)
+	}
+}
+
 // In a time with a rate of 0, a request that would wait too long is refused, and told when to come
 // again.
 func TestRefusedUntilTheScheduleOpens(t *testing.T) {

@@ -3,6 +3,7 @@ import { bytes, count, hold, left, seconds } from "./format.js";
 import { table } from "./table.js";
 
 const endless = (s) => s ?? Infinity;
+const waits = (c) => c.items > 0 || !!c.waits_for; // sessions may wait while no item does
 
 const columns = [
   {
@@ -33,8 +34,8 @@ export function classes(main) {
 
   const draw = () => {
     const word = filter.value.toLowerCase();
-    const some = inTreeOrder(shown.classes).filter((c) => c.name.toLowerCase().includes(word) && (!waiting.checked || c.items > 0));
-    say(tally, `${count(some.length)} of ${count(shown.total)} classes. The figures of a class include those of all beneath it.`
+    const some = inTreeOrder(shown.classes).filter((c) => c.name.toLowerCase().includes(word) && (!waiting.checked || waits(c)));
+    say(tally, `${count(some.length)} of ${count(shown.total)} classes; something waits in ${count(shown.classes.filter(waits).length)}. The figures of a class include those of all beneath it.`
       + (shown.classes.length < shown.total ? ` Only the ${count(shown.classes.length)} in which most waits are here.` : "")
       + (some.some((c) => c.set) ? " * by shaper set." : ""));
     all.update(some, at);

@@ -12,6 +12,7 @@ function scaled(n, step, units, gap = " ") {
 export const bytes = (n) => scaled(n, 1024, binary);
 export const short = (n) => scaled(n, 1000, prefixes, "");
 export const count = (n) => n.toLocaleString("en");
+export const plural = (n, one) => `${count(n)} ${one}${n === 1 ? "" : "s"}`;
 
 // perSecond prints a rate, and amount only its number. As in a policy, those of bytes are in bits.
 export const perSecond = (n, unit) => (unit === "bytes" ? `${amount(n, unit)}/s` : `${amount(n, unit)} ${unit}/s`);
@@ -46,7 +47,8 @@ export function time(text, now) {
 
 // hold prints what an item waits for.
 export function hold(h, name, now) {
-  const what = h.class === name ? h.limit : `${h.limit} of ${h.class}`;
+  const what = h.class === name ? h.text : `${h.text} of ${h.class}`;
   const rest = left(h.until, now);
-  return rest ? `${what}, ${rest}` : what;
+  if (!rest) return what;
+  return new Date(h.until) - now < 60_000 ? `${what}, ${rest}` : `${what} until ${time(h.until, now)}, ${rest}`;
 }
