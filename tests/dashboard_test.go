@@ -47,7 +47,7 @@ func TestDashboard(t *testing.T) {
 	b.size(1100, 800)
 	b.open("http://" + p.status().HTTP + "/")
 
-	b.await("the class that waits says what for", `document.querySelector("main tbody")?.innerText.includes("waits for 1 messages/h")`)
+	b.await("the class that waits says what for", `document.querySelector("main tbody")?.innerText.includes("waits for 1 messages/h until ")`)
 	b.eval(`document.querySelector('a[href="#class/bulk"]').click()`)
 	b.await("one click later it says why", `document.querySelector(".why")?.textContent.includes("waiting items: 49; the next leaves at")`)
 	want := strings.TrimSpace(strings.SplitN(p.must("why", "bulk"), "\n", 3)[1])
@@ -96,12 +96,15 @@ func seesKeyboard(t *testing.T, b *browser) {
 	b.await("otp is shown, and its title has the focus", `document.activeElement.textContent === "Class otp"`)
 }
 
-// seesTelephone looks at each view on a narrow screen: nothing but a table may be wider than it.
+// seesTelephone looks at each view on a narrow screen: nothing may be wider than it, no table either.
 func seesTelephone(t *testing.T, b *browser) {
 	b.size(360, 740)
 	for _, view := range []string{"classes", "class/bulk", "sessions", "upstreams", "system", "changes"} {
 		b.eval(fmt.Sprintf(`location.hash = %q`, view))
 		b.await(view+" is live", `document.querySelector("main tbody tr, main dl div") !== null`)
+		if cut := b.eval(`[...document.querySelectorAll(".wide")].filter((w) => w.scrollWidth > w.clientWidth).map((w) => w.ariaLabel).join()`); cut != "" {
+			t.Errorf("%s: on a screen of 360 pixels, a part of this table is out of sight: %v", view, cut)
+		}
 		if wide := b.eval(`document.documentElement.scrollWidth`); wide.(float64) > 360 {
 			t.Errorf("%s is %v pixels wide on a screen of 360", view, wide)
 		}

@@ -5,7 +5,7 @@ import { table } from "./table.js";
 
 const text = (name, of, more) => ({ name, text: (row, now) => of(row, now) || "–", ...more });
 const figure = (name, of, print = count, more) => ({ name, text: (row) => print(of(row) ?? 0), by: (row) => of(row) ?? Infinity, ...more });
-const spare = { spare: true };
+const spare = { spare: true }, named = { named: true };
 
 // list shows a table. If there are more rows than the daemon sends, it says how many.
 function list(title, columns, keyOf, none, order = "") {
@@ -34,13 +34,12 @@ export const sessions = list("Sessions", [
 ], (s) => s.id, "No session is open.", ": those in which most waits, then the latest");
 
 export const upstreams = list("Upstreams", [
-  text("Upstream", (u) => u.upstream),
-  text("Listener", (u) => u.listener, spare),
+  text("Upstream", (u) => u.upstream, { ...named, note: (u) => `of ${u.listener}` }),
   text("Address", (u) => u.address, spare),
-  text("State", (u) => u.state, { note: (u) => u.error ?? "", warns: true }),
+  text("State", (u) => u.state, { note: (u) => (u.state === "up" ? "" : u.error ?? ""), warns: true }),
   text("Since", (u, now) => u.since && time(u.since, now), spare),
   figure("Sessions", (u) => u.sessions),
-  figure("In flight", (u) => u.in_flight),
+  figure("In flight", (u) => u.in_flight, count, spare),
   figure("Failures", (u) => u.failures),
 ], (u) => [u.listener, u.number, u.address].join(), "No listener has an upstream.");
 
@@ -48,7 +47,7 @@ const shared = [
   text("Class", (c) => c.class, { href: (c) => `#class/${c.class}` }),
   text("Limit", (c) => c.limit, spare),
   text("Mode", (c) => c.mode, { note: (c) => c.error ?? "", warns: true }),
-  figure("Members", (c) => c.members),
+  figure("Members", (c) => c.members, count, spare),
   figure("Share", (c) => c.share, (v) => `${(100 * v).toFixed(1)} %`),
   figure("Leased", (c) => c.leased, count, spare),
   figure("Used", (c) => c.used, count, spare),
@@ -88,7 +87,7 @@ const items = (losses) => Object.values(losses).reduce((sum, l) => sum + l.items
 export function system(main) {
   const all = facts();
   const listeners = table("Listeners", [
-    text("Listener", (l) => l.name, { note: (l) => l.addresses.join(", ") }),
+    text("Listener", (l) => l.name, { ...named, note: (l) => l.addresses.join(", ") }),
     text("Protocol", (l) => l.protocol),
     figure("Open", (l) => l.open),
     figure("Sent", both, bytes),

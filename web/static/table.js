@@ -6,6 +6,7 @@ import { el, say } from "./dom.js";
 //   text    what a row shows there
 //   by      what to sort by; none: the column is text
 //   href    where the text leads
+//   named   the text is a name, which may be long: it breaks anywhere
 //   note    a second line beneath the text; with warns, something that somebody should know
 //   depth   of a row in its tree
 //   load    from 0 to 1: how long a bar is behind the text
@@ -62,7 +63,7 @@ export function table(caption, columns, keyOf) {
   };
 }
 
-const kind = (column) => [column.by && "figure", column.spare && "spare"].filter(Boolean).join(" ");
+const kind = (column) => [column.by && "figure", column.spare && "spare", (column.href || column.named) && "name"].filter(Boolean).join(" ");
 
 // newLine makes a row of a table. Its first cell is its head.
 function newLine(columns) {
