@@ -1,5 +1,5 @@
 import { el, say } from "./dom.js";
-import { amount, bytes, count, left, perSecond, seconds, short, time } from "./format.js";
+import { amount, bytes, count, left, perSecond, plural, seconds, short, time } from "./format.js";
 import { curve } from "./curve.js";
 import { facts } from "./facts.js";
 
@@ -39,9 +39,9 @@ function sayLines(list, lines) {
 // describe returns what is known of a class, as pairs of a name and a text. facts leaves out those
 // without a text.
 function describe(c, now) {
-  const losses = (kind, all) => Object.entries(all).filter(([, l]) => l.items).map(([reason, l]) => [`${kind}, ${reason}`, `${count(l.items)} items, ${bytes(l.bytes)}`]);
+  const losses = (kind, all) => Object.entries(all).filter(([, l]) => l.items).map(([reason, l]) => [`${kind}, ${reason}`, `${plural(l.items, "item")}, ${bytes(l.bytes)}`]);
   const counts = (kind, all = {}) => Object.entries(all).filter(([, n]) => n).map(([what, n]) => [`${kind}, ${what}`, count(n)]);
-  const volume = (v) => [`${bytes(v.bytes)}`, ...["packets", "messages", "connections", "tokens"].filter((unit) => v[unit]).map((unit) => `${count(v[unit])} ${unit}`)].join(", ");
+  const volume = (v) => [`${bytes(v.bytes)}`, ...["packet", "message", "connection", "token"].filter((unit) => v[`${unit}s`]).map((unit) => plural(v[`${unit}s`], unit))].join(", ");
   return [
     ["parent", c.parent], ["algorithm", c.algorithm],
     ["rate", c.rate.text + (c.set ? ", by shaper set" : "")], ["ceil", c.ceil?.text], ["burst", c.burst], ["window", c.window],
@@ -49,7 +49,7 @@ function describe(c, now) {
     ["schedule", c.schedule && c.schedule.limit + (c.schedule.until ? ` until ${time(c.schedule.until, now)}` : "")],
     ["shared", c.shared && `${c.shared}: ${c.mode}`],
     ["per", c.per && `${c.per}: ${count(c.keys ?? 0)} of ${count(c.max_keys)} keys`],
-    ["now", c.now.text], ["waiting", `${count(c.backlog_items)} items, ${bytes(c.backlog_bytes)}`],
+    ["now", c.now.text], ["waiting", `${plural(c.backlog_items, "item")}, ${bytes(c.backlog_bytes)}`],
     ["empty in", seconds(c.time_to_drain_seconds)],
     ["wait p50", seconds(c.wait_p50_seconds)], ["wait p99", seconds(c.wait_p99_seconds)],
     ["pause of the provider", left(c.paused_until, now)],

@@ -31,7 +31,7 @@ export function curve(title, colour) {
     canvas.setAttribute("aria-label", `${title} of the last hour: last ${at(i)}, highest ${at(most)}`);
   }
 
-  plot = draw(element, canvas, 150, { space: 70, values: "{HH}:{mm}" }, { values: (_, ticks) => ticks.map((v) => printTick(v)) }, {
+  plot = draw(element, canvas, 150, { space: 70, size: 30, incrs: [60, 300, 600, 1200, 3600], values: "{HH}:{mm}" }, { values: (_, ticks) => ticks.map((v) => printTick(v)) }, {
     scales: { y: { range: (_, low, high) => [0, (high || 1) * 1.05] } },
     series: [{}, { stroke: css(colour), width: 1.5, points: { show: false } }, { stroke: css("--dim"), dash: [4, 4], points: { show: false } }],
     hooks: { setCursor: [() => plot && tell()] },

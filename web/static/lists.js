@@ -23,7 +23,7 @@ function list(title, columns, keyOf, none, order = "") {
 
 export const sessions = list("Sessions", [
   text("Session", (s) => String(s.id)),
-  text("Listener", (s) => s.listener),
+  text("Listener", (s) => s.listener, { ...named, spare: true }),
   text("Client", (s) => s.client),
   text("Upstream", (s) => s.destination || s.upstream, spare),
   text("Class", (s) => s.class, { href: (s) => `#class/${s.class}` }),
@@ -63,11 +63,17 @@ export function fleet(main) {
   main.append(el("h1", { textContent: "Fleet" }), none);
   return ({ rows }, now) => {
     none.hidden = rows.length > 0;
+    for (const [name, { element }] of stores) {
+      if (rows.some((f) => f.name === name)) continue;
+      element.remove(); // a reload has removed the fleet
+      stores.delete(name);
+    }
     for (const f of rows) {
       if (!stores.has(f.name)) {
         const one = { facts: facts(), classes: table(`Classes of ${f.name}`, shared, (c) => c.class + c.limit) };
+        one.element = el("section", {}, el("h2", { textContent: f.name }), one.facts.element, one.classes.element);
         stores.set(f.name, one);
-        main.append(el("h2", { textContent: f.name }), one.facts.element, one.classes.element);
+        main.append(one.element);
       }
       const one = stores.get(f.name);
       one.facts.update([

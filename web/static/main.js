@@ -1,5 +1,5 @@
 import { say } from "./dom.js";
-import { count, seconds } from "./format.js";
+import { plural, seconds } from "./format.js";
 import { classes } from "./classes.js";
 import { oneClass } from "./class.js";
 import { sessions, upstreams, fleet, system, changes } from "./lists.js";
@@ -49,7 +49,7 @@ function listen() {
 
 function describe(s, now) {
   say(summary, `${s.version}, ${s.state} for ${seconds(Math.floor((now - new Date(s.started)) / 1000))}, policy ${s.policy_hash}, `
-    + `${count(s.sessions)} sessions${s.reload_ok ? "" : ", the last reload has failed"}`);
+    + `${plural(s.sessions, "session")}${s.reload_ok ? "" : ", the last reload has failed"}`);
 }
 
 addEventListener("hashchange", () => {
