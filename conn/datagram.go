@@ -186,6 +186,10 @@ func (ud *udpDirection) add(p parcel, out *outgoing) {
 func (d *datagrams) Leave(time.Time) {
 	ud := d.waitsNoMore().direction
 	defer ud.session.socket.server.rescue(ud.session)
+	if d.item.Verdict() == shaper.TooLong {
+		d.drop(stats.MaxWait)
+		return
+	}
 	ud.active.Store(true)
 	out := getOutgoing()
 	out.add(d.parcel())

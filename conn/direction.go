@@ -77,7 +77,10 @@ func (d *direction) Leave(now time.Time) {
 	defer t.server.rescue(t)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	d.waiting = false
+	if d.waiting = false; d.flow.Verdict() != shaper.Leaves {
+		d.act(d.flow.Verdict())
+		return
+	}
 	t.driver.granted(d, now)
 }
 

@@ -1,6 +1,10 @@
 package exchange
 
-import "time"
+import (
+	"time"
+
+	"shaper/shaper"
+)
 
 // Leave implements shaper.Owner.
 func (m *message) Leave(now time.Time) { m.lane.x.host.Turn(now, m) }
@@ -10,6 +14,10 @@ func (m *message) Leave(now time.Time) { m.lane.x.host.Turn(now, m) }
 func (m *message) Take(now time.Time) {
 	l := m.lane
 	l.x.noteTime(now)
+	if m.item.Verdict() != shaper.Leaves {
+		m.refuseQueued()
+		return
+	}
 	if m.place != queued { // it was dropped after Leave
 		m.leaveUnsent(now)
 		m.release()
@@ -26,11 +34,28 @@ func (m *message) Take(now time.Time) {
 	} else {
 		m.leaveUnsent(now)
 	}
+	l.turned(tag)
+}
+
+// turned goes on after a message that was in the queue of its class has left it.
+func (l *lane) turned(tag uint16) {
 	l.backlog.departed(tag)
 	if l.backlog.moving != nil && !l.x.stopped {
 		l.backlog.driveMove()
 	}
 	l.x.drive(1)
+}
+
+// refuseQueued refuses a message that its class has taken out of its queue.
+func (m *message) refuseQueued() {
+	l, tag := m.lane, m.tag
+	if m.place != queued { // it was dropped after Leave
+		m.release()
+		return
+	}
+	l.backlog.take(m)
+	m.refuse(reasonOf(m.item.Verdict()))
+	l.turned(tag)
 }
 
 // Leave implements shaper.Owner.
@@ -44,7 +69,8 @@ func (b *body) Take(now time.Time) {
 		b.flow.Left(now)
 		return
 	}
-	l.state = passing
-	b.passPiece()
+	if b.act(b.flow.Verdict()); l.state == passing {
+		b.passPiece()
+	}
 	l.x.drive(1)
 }

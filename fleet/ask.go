@@ -236,13 +236,7 @@ func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 	l.know(now, r, local)
 	if r.Units == 0 {
 		if c.Wanted > 0 {
-			l.retry = m.link.clock.local(r.Till)
-			if l.denied = c.Need; m.class.Algorithm == Slots {
-				l.denied = 0 // the next slot is not there yet
-			}
-			if !local { // the call has to arrive then
-				l.retry = l.retry.Add(-m.link.arrival(now))
-			}
+			l.refused(now, c.Need, m.link.clock.local(r.Till), local)
 		}
 		m.wake(l, now)
 		return
@@ -269,6 +263,18 @@ func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 	}
 	m.wake(l, now)
 	m.changed(l, now)
+}
+
+// refused notes that there is nothing until a time if at least so many units are needed.
+func (l *Lease) refused(now time.Time, need int64, until time.Time, local bool) {
+	m := l.machine
+	if l.retry = until; !local { // the call has to arrive then
+		l.retry = l.retry.Add(-m.link.arrival(now))
+	}
+	if l.denied = 0; m.class.Algorithm != Slots { // else the next slot is not there yet, whatever is needed
+		l.denied = need
+		m.changed(l, now)
+	}
 }
 
 // know notes how much of the window is used.

@@ -91,3 +91,25 @@ func TestItemThatFillsTheWindow(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusalIsTold has a member ask for an item while others have used up the window. Who waits hears of that, and until when.
+func TestRefusalIsTold(t *testing.T) {
+	for _, algorithm := range []Algorithm{FixedWindow, SlidingWindow, SlidingLog} {
+		s := windowed(t, algorithm)
+		m, other := s.members[0], s.members[1]
+		other.offer(100)
+		s.run(time.Second)
+		told := 0
+		m.machine.changed = func(*Lease, time.Time) { told++ }
+		m.offer(1)
+		s.run(10 * time.Millisecond)
+		until := m.lease.RefusedUntil(m.local(), 1).Sub(m.local())
+		least, most := time.Millisecond, time.Minute/256
+		if algorithm != SlidingLog { // which says when to ask again
+			least, most = 53*time.Second, 54*time.Second
+		}
+		if told == 0 || until < least || until > most {
+			t.Errorf("%v: it is told %d times that there is nothing for %v, want %v to %v", algorithm, told, until, least, most)
+		}
+	}
+}

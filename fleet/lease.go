@@ -160,6 +160,16 @@ func (l *Lease) Hold(now, until time.Time) {
 	l.machine.wake(l, now)
 }
 
+// RefusedUntil returns until when a window has nothing for an item of n units, as the store has said when it was asked for no
+// more. It returns a time that has passed if the store has not, or if the units are in hand.
+func (l *Lease) RefusedUntil(now time.Time, n int64) (until time.Time) {
+	have, _ := l.inHand(now)
+	if l.machine.class.Algorithm == Slots || n-max(have, 0) < l.denied {
+		return until
+	}
+	return l.retry
+}
+
 // want notes how many units wait.
 func (l *Lease) want(units int64) {
 	switch m := l.machine; {

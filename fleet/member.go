@@ -321,6 +321,13 @@ func (b *Budget) Hold(now, until time.Time) {
 	b.member.wake(now)
 }
 
+// RefusedUntil returns until when a window has nothing for an item, as Lease.RefusedUntil does.
+func (b *Budget) RefusedUntil(now time.Time, n int64) time.Time {
+	b.member.mu.Lock()
+	defer b.member.mu.Unlock()
+	return b.lease.RefusedUntil(now, n)
+}
+
 // Next implements limit.Limiter.
 func (b *Budget) Next(now time.Time, ahead, n int64) time.Time {
 	b.member.mu.Lock()

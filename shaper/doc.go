@@ -44,6 +44,7 @@
 //	shadow        what a class asks of its shadow
 //	finding       what a class has learned, as a ledger keeps it
 //	lease         a limiter that lets out what a ledger has granted
+//	overdue       items that would wait for longer than max_wait, as a fleet has said since they came
 //	shared        a limiter that lets out what a fleet has granted
 //	yield         what a shared class leaves to others of the fleet
 //	quota         what remains of long windows

@@ -31,7 +31,7 @@ func (c *Class) Enter(now time.Time, it *Item) Verdict {
 
 // offer is Enter for a caller that holds the lock. It does not tell the waker.
 func offer(now time.Time, c *Class, it *Item) Verdict {
-	it.arrived, it.charged = now, nil
+	it.arrived, it.charged, it.verdict = now, nil, Leaves
 	switch {
 	case !c.charges(&it.Cost):
 		if it.Asks {
@@ -96,7 +96,7 @@ func (c *Class) Pass(now time.Time, cost Cost) bool {
 }
 
 // Release takes out the item of the whole tree that leaves at now, charges it and returns
-// it; nil if none may leave yet.
+// it; nil if none may leave yet. An item that is refused since is returned, too; see Item.Verdict.
 func (c *Class) Release(now time.Time) *Item {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
@@ -105,6 +105,10 @@ func (c *Class) Release(now time.Time) *Item {
 
 // release is Release for a caller that holds the lock of the tree.
 func release(now time.Time, root *node) *Item {
+	if it := takeOverdue(now, root); it != nil {
+		retireIfUnused(now, it.class)
+		return it
+	}
 	if next := root.next(now); next.After(now) || next == limit.Never {
 		return nil
 	}

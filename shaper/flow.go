@@ -46,6 +46,9 @@ func (f *Flow) Ask(now time.Time, cost Cost, busy bool) Verdict {
 	return f.class.Enter(now, &f.ticket)
 }
 
+// Verdict returns what became of a ticket that has waited; see Item.Verdict.
+func (f *Flow) Verdict() Verdict { return f.ticket.Verdict() }
+
 // Left says that what was allowed to leave has left at now, or never will. It tells the
 // class that was charged, even if the flow has moved to another class since.
 func (f *Flow) Left(now time.Time) { f.ticket.Left(now) }

@@ -118,11 +118,16 @@ type Item struct {
 	class   *Class              // in whose queue it waits, or waited last
 	place   leaky.Element[Item] // its place there
 	charged *Class              // the class that it has left; nil: none
+	verdict Verdict             // what became of it after it waited
 	source  *Source             // sends copies of it to the shadows on its path; nil: it has sent none
 }
 
 // Departed returns when the item has left its class, which has charged it then.
 func (it *Item) Departed() time.Time { return it.arrived }
+
+// Verdict returns what became of an item that has waited, when Owner is told: Leaves, or TooLong if it has turned out that
+// it would wait longer than max_wait. Then it was not charged.
+func (it *Item) Verdict() Verdict { return it.verdict }
 
 // mirror returns what sends copies of a patient item to shadows; nil for no item, and for
 // one that is not patient.
@@ -136,7 +141,7 @@ func (it *Item) mirror() *Source {
 	return it.source
 }
 
-// Owner is told when an item that had to wait may leave.
+// Owner is told when an item that had to wait may leave, or is refused after all; see Item.Verdict.
 type Owner interface {
 	// Leave must not block: other items wait behind this one. No tree is locked.
 	Leave(now time.Time)

@@ -78,6 +78,7 @@ func (b *backing) told(now time.Time, key string) {
 	}
 	if s, ok := c.limiter.(*shared); ok {
 		s.relax(now)
+		s.noteOverdue(now, root)
 	}
 	c.update(now)
 	root.wake(now)

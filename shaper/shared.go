@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -21,12 +22,14 @@ type shared struct {
 	budgets []Budget      // of each of these
 	outside limit.Limiter // all budgets together
 
-	latest time.Time // the latest time at which somebody asked
-	wanted int64     // what the budgets were told last: how many units wait; see Budget.Want
-	next   []int64   // and what the next items need
-	costs  []int64   // what ask is about to tell them in place of next
-	slot   time.Time // when the next item may leave, as of the last ask; limit.Never: nothing is in hand
-	held   time.Time // until when nothing leaves, as the budgets were told; see Budget.Hold
+	latest  time.Time // the latest time at which somebody asked
+	wanted  int64     // what the budgets were told last: how many units wait; see Budget.Want
+	next    []int64   // and what the next items need
+	costs   []int64   // what ask is about to tell them in place of next
+	slot    time.Time // when the next item may leave, as of the last ask; limit.Never: nothing is in hand
+	held    time.Time // until when nothing leaves, as the budgets were told; see Budget.Hold
+	refused time.Time // until when a window has nothing for some item, as the store has said
+	noted   bool      // the class is in node.overdue of its root
 }
 
 // borrow returns a shared limiter around one that counts what this process lets out.
@@ -211,10 +214,33 @@ func estimate(budgets []Budget, closed limit.Span, now time.Time, ahead, n int64
 func (s *shared) Take(since, now time.Time, n int64) {
 	s.Limiter.Take(since, now, n)
 	s.outside.Take(since, now, n)
+	if s.refused.After(now) { // perhaps it has too little for the next item
+		s.noteOverdue(now, s.class.root())
+	}
 	s.wanted = max(s.wanted-n, 0)
 	if len(s.next) > 1 && s.next[0] == n { // the budgets do the same
 		s.next = slices.Delete(s.next, 0, 1)
 	}
+}
+
+// noteOverdue makes the tree look whether the next items of a shared class wait for longer than they may. root is
+// the root of the class.
+func (s *shared) noteOverdue(now time.Time, root *node) {
+	s.refused = s.refusedUntil(now, math.MaxInt64)
+	if s.refused.After(now) && !s.noted {
+		root.overdue, s.noted = append(root.overdue, s.class), true
+	}
+}
+
+// refusedUntil returns until when the windows of the fleet have nothing for an item of n units, as the store has said; a
+// time that has passed if it has not, or if that is in hand.
+func (s *shared) refusedUntil(now time.Time, n int64) (until time.Time) {
+	for i, b := range s.budgets {
+		if s.limits[i].Window > 0 {
+			until = later(until, b.RefusedUntil(now, n))
+		}
+	}
+	return until
 }
 
 // Amend implements limit.Amender. The fleet takes no units back.

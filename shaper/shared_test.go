@@ -43,6 +43,7 @@ type fakeBudget struct {
 	rate               unit.Rate
 	forgotten          bool
 	opens              time.Time // nothing more comes before, as far as it knows
+	refused            time.Time // nor before that, as the store says
 }
 
 func (b *fakeBudget) Next(now time.Time, ahead, n int64) time.Time {
@@ -67,6 +68,12 @@ func (b *fakeBudget) Memory(now time.Time) (m limit.Memory, whole bool) {
 func (b *fakeBudget) Remember(limit.Memory) {}
 func (b *fakeBudget) Want(_ time.Time, units int64, next ...int64) {
 	b.wanted, b.need, b.next = units, next[0], append(b.next[:0], next...)
+}
+func (b *fakeBudget) RefusedUntil(_ time.Time, n int64) time.Time {
+	if n <= b.have {
+		return time.Time{}
+	}
+	return b.refused
 }
 func (b *fakeBudget) Hold(time.Time, time.Time) {}
 func (b *fakeBudget) Owe(_ time.Time, units int64, until time.Time) {
@@ -515,6 +522,88 @@ func TestShareOfANewLimitOwesNothing(t *testing.T) {
 				if b := share.budgets[limit]; b == nil || b.owed != want {
 					t.Errorf("%s: the fleet hears %+v of limit %s, want %d units", name, b, limit, want)
 				}
+			}
+		})
+	}
+}
+
+// judged notes what becomes of its item.
+type judged struct {
+	item     *Item
+	verdicts []Verdict
+}
+
+func (j *judged) Leave(time.Time) { j.verdicts = append(j.verdicts, j.item.Verdict()) }
+
+// Items that wait when the fleet says that the window is used up are refused if max_wait ends before the window does: those at the
+// head, in the class and beneath it, and not those that hold up their own source.
+func TestShareRefusesWhatWaits(t *testing.T) {
+	window := func() policy.Class {
+		c := policy.DefaultClass("acme")
+		c.Rate, c.Algorithm, c.MaxWait = rateOf("1000 messages/h"), policy.FixedWindow, unit.Duration(1000*second)
+		c.Overflow = policy.Refuse
+		return c
+	}
+	for _, c := range []struct {
+		name    string
+		resets  time.Duration
+		patient bool
+		beneath bool
+		have    int64
+		refused int
+	}{
+		{"until late", time.Hour, false, false, 0, 150},
+		{"some in hand", time.Hour, false, false, 3, 147},
+		{"beneath", time.Hour, false, true, 0, 150},
+		{"soon", 1000 * second, false, false, 0, 0},
+		{"between", 1010 * second, false, false, 0, 10},
+		{"patient", time.Hour, true, false, 0, 0},
+	} {
+		conf := window()
+		if c.patient {
+			conf.Overflow = policy.Wait
+		}
+		shareOf(t, conf, func(s *Shaper, share *fakeShare, in *Class) {
+			if c.beneath {
+				own := window()
+				own.Shared, own.MaxWait = "prod", 0
+				child := window()
+				child.Name, child.Parent, child.Algorithm = "child", "acme", policy.Leaky
+				child.Rate = rateOf("1000 messages/s")
+				s.Apply([]policy.Class{own, child})
+				in = s.Class("child")
+			}
+			begin := time.Now()
+			var all []*judged
+			for range 150 {
+				j := &judged{}
+				j.item = &Item{Owner: j, Cost: Cost{Messages: 1}, Patient: true}
+				if v := in.Enter(time.Now(), j.item); v != Waits {
+					t.Fatalf("%s: an item gets the verdict %v, want that it waits", c.name, v)
+				}
+				all = append(all, j)
+				time.Sleep(second)
+			}
+			share.budgets["0"].refused, share.budgets["0"].have = begin.Add(c.resets), c.have
+			s.Told("acme", "")
+			time.Sleep(second)
+			synctest.Wait()
+			refused := 0
+			for _, j := range all {
+				if slices.Equal(j.verdicts, []Verdict{TooLong}) {
+					refused++
+				} else if len(j.verdicts) > 0 && !slices.Equal(j.verdicts, []Verdict{Leaves}) {
+					t.Errorf("%s: an item gets the verdicts %v", c.name, j.verdicts)
+				}
+			}
+			if b := in.Backlog(); refused != c.refused || b.Items != int64(len(all)-refused)-c.have {
+				t.Errorf("%s: %d are refused and %d wait, want %d to be refused", c.name, refused, b.Items, c.refused)
+			}
+			share.budgets["0"].refused, share.budgets["0"].have = time.Time{}, 1000
+			s.Told("acme", "")
+			time.Sleep(time.Minute)
+			if b := in.Backlog(); b.Items != 0 {
+				t.Errorf("%s: %d wait although there are units for all", c.name, b.Items)
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,11 +31,12 @@ type node struct {
 
 	// Of the whole tree, if the node is its root. mu guards latest, and the group below in
 	// all nodes of the tree. The waker guards alarm and gap.
-	mu     sync.Mutex
-	waker  waker     // is told when the next departure changes; nil: somebody calls Release
-	alarm  alarm     // when the waker looks again
-	gap    bool      // the alarm is for the end of a gap
-	latest time.Time // the latest time at which something happened in the tree
+	mu      sync.Mutex
+	waker   waker     // is told when the next departure changes; nil: somebody calls Release
+	alarm   alarm     // when the waker looks again
+	gap     bool      // the alarm is for the end of a gap
+	latest  time.Time // the latest time at which something happened in the tree
+	overdue []*Class  // shared classes whose next item may have to be refused; see takeOverdue
 
 	// Guarded by the lock of the tree.
 	gate               // what the class allows
@@ -117,10 +119,21 @@ func (n *node) attach(now time.Time, parent *node) {
 	parent.countInFlight(n.inFlight)
 	root := parent.root()
 	root.latest = later(root.latest, n.latest)
+	moveOverdue(n, n, root)
 	if n.waker != nil {
 		n.waker.set(&n.alarm, limit.Never, false)
 	}
 	n.update(now)
+}
+
+// moveOverdue moves what is overdue at or beneath a node from a root to another one.
+func moveOverdue(n, from, to *node) {
+	for _, c := range from.overdue {
+		if c.isBeneath(n) {
+			to.overdue = append(to.overdue, c)
+		}
+	}
+	from.overdue = slices.DeleteFunc(from.overdue, func(c *Class) bool { return c.isBeneath(n) })
 }
 
 // leaveMargin is how long an item may still be on its way out when its class leaves its
@@ -130,6 +143,7 @@ const leaveMargin = 10 * time.Millisecond
 // detach makes the node a root. The caller holds the lock of its tree, and mu of the node.
 func (n *node) detach(now time.Time) {
 	parent := n.parent.Load()
+	moveOverdue(n, n.root(), n)
 	for p := parent; p != nil; p = p.parent.Load() {
 		if !p.leavingSince.IsZero() && p.payer.isBeneath(n) {
 			p.settle(now.Add(leaveMargin), now, 0)
@@ -191,6 +205,9 @@ func (n *node) Next(now time.Time) time.Time {
 
 // next is Next for the root. The caller holds the lock of the tree.
 func (n *node) next(now time.Time) time.Time {
+	if len(n.overdue) > 0 {
+		return now
+	}
 	n.refresh(now)
 	return n.ready(now)
 }

@@ -100,11 +100,11 @@ func (w *Waiter) wait(ctx context.Context, cost Cost, busy bool) error {
 	}
 	select {
 	case <-w.leaves:
-		return nil
+		return w.refusal(time.Now(), w.flow.Verdict(), cost)
 	case <-ctx.Done():
 		if !w.flow.Cancel(time.Now()) {
 			<-w.leaves // the pacer has just let it go
-			return nil
+			return w.refusal(time.Now(), w.flow.Verdict(), cost)
 		}
 		// If somebody moves a deadline back just as it passes, the error is gone. A nil
 		// would let out what has just been cancelled.

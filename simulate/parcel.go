@@ -57,6 +57,10 @@ func (r *run) lose(p *parcel, reason stats.Reason) {
 // Leave implements shaper.Owner.
 func (p *parcel) Leave(now time.Time) {
 	r := p.sender.run
+	if p.item.Verdict() == shaper.TooLong {
+		p.refused()
+		return
+	}
 	p.item.Left(now)
 	for up := p.class; up != nil; up = up.parent {
 		up.leave(r, &p.item.Cost, now.Sub(p.arrived), p.waited)
@@ -68,6 +72,14 @@ func (p *parcel) Leave(now time.Time) {
 		p.sender.resume()
 	}
 	r.recycle(p)
+}
+
+// refused counts an item that its class has taken out of its queue.
+func (p *parcel) refused() {
+	for up := p.class; up != nil; up = up.parent {
+		up.quit(p.item.Cost.Bytes, p.waited)
+	}
+	p.sender.run.lose(p, stats.MaxWait)
 }
 
 // newParcel returns a parcel to fill.
