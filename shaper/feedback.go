@@ -95,14 +95,27 @@ func (p Provider) Throttled(now time.Time, wait time.Duration, signal string) {
 // ThrottledHere is Throttled if the policy of the class says what was refused: this class
 // pauses, with all beneath it.
 func (p Provider) ThrottledHere(now time.Time, wait time.Duration, signal string) {
-	p.pause(now, wait, signal, func(n *node) *node { return n })
+	p.pause(now, wait, signal, itself)
 }
 
-// pause makes a class pause: the one that chosen returns for the class of p.
+func itself(n *node) *node { return n }
+
+// pause makes a class pause: the one that chosen returns for the class of p, or the one that goes on
+// from it after a reload.
 func (p Provider) pause(now time.Time, wait time.Duration, signal string, chosen func(*node) *node) {
+	if heir := p.pauseChosen(now, wait, signal, chosen); heir != nil {
+		heir.Provider().pause(now, wait, signal, itself)
+	}
+}
+
+// pauseChosen is pause unless another class goes on from the chosen one. It returns that class.
+func (p Provider) pauseChosen(now time.Time, wait time.Duration, signal string, chosen func(*node) *node) (heir *Class) {
 	root, now := p.class.lockAt(now)
 	defer root.mu.Unlock()
 	n := chosen(&p.class.node)
+	if n.class.heir != nil {
+		return n.class.heir
+	}
 	n.class.tally.throttled(signal)
 	before := n.throttle.until
 	n.signal(now, wait)
@@ -113,6 +126,7 @@ func (p Provider) pause(now time.Time, wait time.Duration, signal string, chosen
 	}
 	n.update(now)
 	root.wake(now)
+	return nil
 }
 
 // pausing returns the node that pauses if the provider throttles a node: that node, or one

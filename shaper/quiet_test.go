@@ -351,3 +351,27 @@ func TestWhyOfQuietHours(t *testing.T) {
 		t.Errorf("another recipient waits for %v", h)
 	}
 }
+
+// A provider that refuses a message of a class which a reload has replaced pauses the class that goes on from it.
+func TestThrottleAfterAReplacement(t *testing.T) {
+	confs := promotions(t, "")
+	s := newShaper()
+	defer s.Close()
+	s.Apply(confs)
+	now := time.Now()
+	group := s.Class("promotions").JoinKey(now, s.Class("promotions").Messages().Key(&policy.Conn{}, &policy.Message{Recipient: []byte("9198")}))
+	for range 2 { // the one that goes on may be replaced, too
+		confs[0].Quiet, confs[0].Quieted = nil, nil
+		s.Apply(confs)
+		confs = promotions(t, "")
+		s.Apply(confs)
+	}
+	group.Provider().Throttled(now, 5*time.Second, "http")
+	next := s.Class("promotions")
+	if until, _ := next.Provider().Signals(now); until.Before(now.Add(5 * time.Second)) {
+		t.Errorf("the class pauses until %v, want 5 s from %v", until, now)
+	}
+	if n := next.Stats.Throttled.Read()["http"]; n != 1 {
+		t.Errorf("%d signals are counted, want 1", n)
+	}
+}
