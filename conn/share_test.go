@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"io"
 	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,6 +89,68 @@ func TestRefusedWhileWaiting(t *testing.T) {
 			one.read(t, bufio.NewReader(client))
 			if b := class.Backlog(); b.Items > 0 {
 				t.Errorf("%d wait", b.Items)
+			}
+		}))
+	}
+}
+
+// A oneByOne share has as many units in hand as are given to it. If it is asked for more, the window of the fleet is used up
+// for an hour.
+type oneByOne struct {
+	usedUp
+	have atomic.Int64
+}
+
+func (s *oneByOne) Budget(int, string) shaper.Budget { return oneByOneBudget{share: s} }
+
+type oneByOneBudget struct {
+	usedUpBudget
+	share *oneByOne
+}
+
+func (b oneByOneBudget) Next(now time.Time, ahead, n int64) time.Time {
+	if ahead+n <= b.share.have.Load() {
+		return now
+	}
+	return limit.Never
+}
+func (b oneByOneBudget) Take(_, _ time.Time, n int64) { b.share.have.Add(-n) }
+func (b oneByOneBudget) RefusedUntil(now time.Time, n int64) time.Time {
+	if n <= b.share.have.Load() {
+		return time.Time{}
+	}
+	return now.Add(time.Hour)
+}
+
+// If the sender is made to wait, none of its messages is refused when it turns out that the window of the fleet is used up. They
+// leave in their order when there are units again.
+func TestWaitsForAWindowUsedUp(t *testing.T) {
+	for protocol, texts := range map[string][]string{
+		"smpp":  {submitFrom("a", 1), submitFrom("a", 2), submitFrom("a", 3), submitFrom("a", 4)},
+		"http":  {"GET /1 HTTP/1.1\r\nHost: x\r\n\r\n", "GET /2 HTTP/1.1\r\nHost: x\r\n\r\n", "GET /3 HTTP/1.1\r\nHost: x\r\n\r\n"},
+		"lines": {"one\n", "two\n", "three\n", "four\n"},
+	} {
+		t.Run(protocol, virtual(func(t *testing.T) {
+			addr, conns := listen(t)
+			r := bare(t)
+			share := new(oneByOne)
+			r.shaper.Shares(map[string]shaper.Share{"c": share})
+			r.reload("[fleet.prod]\naddress = \"127.0.0.1:1\"\n" + exchanged(protocol, addr, "1000 messages/h", `algorithm = "fixed-window"`, `shared = "prod"`, `max_wait = "10s"`, `overflow = "wait"`))
+			client, upstream := r.open(conns)
+			class := r.shaper.Class("c")
+			send(t, client, strings.Join(texts, ""))
+			synctest.Wait()
+			for i, text := range texts {
+				share.have.Store(1)
+				r.shaper.Told("c", "")
+				expect(t, upstream, text)
+				synctest.Wait()
+				if n, b := class.Stats.Refused[stats.MaxWait].Items.Load(), class.Backlog(); n > 0 || i < len(texts)-1 && b.Items == 0 {
+					t.Fatalf("after %d messages, %d are refused and %d wait", i+1, n, b.Items)
+				}
+			}
+			if n := len(r.Sessions()); n != 1 {
+				t.Errorf("there are %d sessions, want 1", n)
 			}
 		}))
 	}

@@ -15,7 +15,7 @@ func (m *message) Take(now time.Time) {
 	l := m.lane
 	l.x.noteTime(now)
 	if m.item.Verdict() != shaper.Leaves {
-		m.refuseQueued()
+		m.turnDown()
 		return
 	}
 	if m.place != queued { // it was dropped after Leave
@@ -46,15 +46,21 @@ func (l *lane) turned(tag uint16) {
 	l.x.drive(1)
 }
 
-// refuseQueued refuses a message that its class has taken out of its queue.
-func (m *message) refuseQueued() {
+// turnDown handles a message that its class has taken out of its queue because it would wait for too long. If
+// the sender is made to wait, the message keeps its place, and enters again as one that was accepted.
+func (m *message) turnDown() {
 	l, tag := m.lane, m.tag
-	if m.place != queued { // it was dropped after Leave
+	switch {
+	case m.place != queued: // it was dropped after Leave
 		m.release()
 		return
+	case m.makesWait():
+		m.place = missed
+		l.backlog.of(tag).queued--
+	default:
+		l.backlog.take(m)
+		m.refuse(reasonOf(m.item.Verdict()))
 	}
-	l.backlog.take(m)
-	m.refuse(reasonOf(m.item.Verdict()))
 	l.turned(tag)
 }
 
