@@ -77,7 +77,7 @@ func (d *direction) Leave(now time.Time) {
 	defer t.server.rescue(t)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if d.waiting = false; d.flow.Verdict() != shaper.Leaves {
+	if d.waiting = false; t.stage < cutting && d.flow.Verdict() != shaper.Leaves {
 		d.act(d.flow.Verdict())
 		return
 	}

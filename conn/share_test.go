@@ -187,3 +187,33 @@ func TestDroppedWhileWaiting(t *testing.T) {
 		t.Errorf("%d connections are counted as refused by max_wait, want 1", n)
 	}
 }
+
+// A session that has failed delivers what it has written, also if it turns out meanwhile that the window of the fleet is used up,
+// for which its bytes waited.
+func TestFailedSessionIsNotRefused(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		addr, conns := listen(t)
+		r := bare(t)
+		r.shaper.Shares(map[string]shaper.Share{"c": usedUp{}})
+		r.reload("[fleet.prod]\naddress = \"127.0.0.1:1\"\n" +
+			class("c", "1000 B/h", `algorithm = "fixed-window"`, `shared = "prod"`, `max_wait = "10s"`, `overflow = "refuse"`) + listener("l", "tcp", addr, "c"))
+		client, upstream := r.open(conns)
+		const size = 70_000 // more than arrives before the client reads
+		send(t, client, "request")
+		send(t, upstream, strings.Repeat("x", size))
+		synctest.Wait()
+		one := r.one()
+		one.mu.Lock()
+		one.down.cutOff(stats.ResetByPeer)
+		one.mu.Unlock()
+		r.shaper.Told("c", "")
+		synctest.Wait()
+		if n, err := io.ReadFull(client, make([]byte, size)); err != nil {
+			t.Errorf("%d bytes arrive, then %v, want %d", n, err, size)
+		}
+		r.awaitEnd(stats.ResetByPeer, 1)
+		if n := r.shaper.Class("c").Stats.Refused[stats.MaxWait].Items.Load(); n > 0 {
+			t.Errorf("%d items are counted as refused by max_wait, want none", n)
+		}
+	})
+}
