@@ -213,14 +213,19 @@ func estimate(budgets []Budget, closed limit.Span, now time.Time, ahead, n int64
 // Take implements limit.Limiter.
 func (s *shared) Take(since, now time.Time, n int64) {
 	s.Limiter.Take(since, now, n)
+	s.use(since, now, n)
+	if len(s.next) > 1 && s.next[0] == n { // the budgets do the same
+		s.next = slices.Delete(s.next, 0, 1)
+	}
+}
+
+// use tells the budgets that so many units are used.
+func (s *shared) use(since, now time.Time, n int64) {
 	s.outside.Take(since, now, n)
 	if s.refused.After(now) { // perhaps it has too little for the next item
 		s.noteOverdue(now, s.class.root())
 	}
 	s.wanted = max(s.wanted-n, 0)
-	if len(s.next) > 1 && s.next[0] == n { // the budgets do the same
-		s.next = slices.Delete(s.next, 0, 1)
-	}
 }
 
 // noteOverdue makes the tree look whether the next items of a shared class wait for longer than they may. root is
@@ -247,8 +252,7 @@ func (s *shared) refusedUntil(now time.Time, n int64) (until time.Time) {
 func (s *shared) Amend(now, then time.Time, n int64) {
 	limit.Amend(s.Limiter, now, then, n)
 	if n > 0 {
-		s.outside.Take(now, now, n)
-		s.wanted = max(s.wanted-n, 0)
+		s.use(now, now, n)
 	}
 }
 

@@ -608,3 +608,34 @@ func TestShareRefusesWhatWaits(t *testing.T) {
 		})
 	}
 }
+
+// An answer that charges the last units in hand leaves none for an item that waits for a class beneath. If the window of the fleet is
+// used up, that item is refused.
+func TestShareRefusesAfterSettling(t *testing.T) {
+	own := policy.DefaultClass("acme")
+	own.Rate, own.Algorithm, own.Shared = rateOf("1000 messages/h"), policy.FixedWindow, "prod"
+	child := policy.DefaultClass("child")
+	child.Rate, child.Parent, child.MaxWait, child.Overflow = rateOf("1 messages/s"), "acme", unit.Duration(10*second), policy.Refuse
+	shareOf(t, own, func(s *Shaper, share *fakeShare, _ *Class) {
+		s.Apply([]policy.Class{own, child})
+		in, budget := s.Class("child"), share.budgets["0"]
+		budget.have, budget.refused = 2, time.Now().Add(time.Hour)
+		s.Told("acme", "")
+		first, begin := &Item{Cost: Cost{Messages: 1}}, time.Now()
+		if v := in.Enter(begin, first); v != Leaves {
+			t.Fatalf("the first item gets the verdict %v, want that it leaves", v)
+		}
+		next := &judged{}
+		next.item = &Item{Owner: next, Cost: Cost{Messages: 1}}
+		if v := in.Enter(time.Now(), next.item); v != Waits {
+			t.Fatalf("the next item gets the verdict %v, want that it waits", v)
+		}
+		synctest.Wait() // until nobody looks for what is overdue
+		in.Provider().Settle(time.Now(), begin, Cost{Messages: 1})
+		time.Sleep(2 * second)
+		synctest.Wait()
+		if !slices.Equal(next.verdicts, []Verdict{TooLong}) {
+			t.Errorf("the next item gets the verdicts %v, want that it is refused", next.verdicts)
+		}
+	})
+}
