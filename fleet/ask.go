@@ -286,7 +286,8 @@ func (l *Lease) know(now time.Time, r *Reply, local bool) {
 	l.used = r.Used
 	switch m.class.Algorithm {
 	case FixedWindow:
-		l.usedUntil = m.link.clock.local(r.Till)
+		_, to := m.class.windowOf(r.Now)
+		l.usedUntil = m.link.clock.local(max(r.Till, to)) // a refusal may ask the member to come again sooner
 	case SlidingWindow:
 		l.usedUntil = now.Add(2 * m.class.Window)
 	default:

@@ -113,3 +113,61 @@ func TestRefusalIsTold(t *testing.T) {
 		}
 	}
 }
+
+// refusedForTheSilent returns a fleet of two that has used 60 of the 100 units of an hour. One of the two does not reach the store, and its
+// share is held back. So the other one is refused an item that it waits for.
+func refusedForTheSilent(t *testing.T, algorithm Algorithm) (s *sim, m, silent *simMember) {
+	c := Class{Name: "a", Algorithm: algorithm, Rate: mustRate(t, "100 tokens/h"), Window: time.Hour}
+	s = newSim(t, c, 2, 1)
+	s.run(2*time.Hour + 5*time.Second - time.Duration(s.stamp())*time.Microsecond%time.Hour)
+	m, silent = s.members[0], s.members[1]
+	silent.offer(60)
+	s.run(5 * time.Second)
+	silent.cut = true
+	s.run(4 * time.Second)
+	m.offer(1)
+	s.run(100 * time.Millisecond)
+	if mine, others := s.ledger.of(m.name, 0), s.ledger.of(silent.name, 0); mine != 0 || others != 60 {
+		t.Fatalf("%v: %d and %d units have left, want 0 and 60", algorithm, mine, others)
+	}
+	return s, m, silent
+}
+
+// TestRefusalForTheSilentIsBrief has a member refused because a silent one may use the rest of a window. It goes on when that one is
+// back, and nobody expects before that it has to wait until the window ends.
+func TestRefusalForTheSilentIsBrief(t *testing.T) {
+	for _, algorithm := range []Algorithm{FixedWindow, SlidingWindow, SlidingLog} {
+		s, m, silent := refusedForTheSilent(t, algorithm)
+		now := m.local()
+		if until, at := m.lease.RefusedUntil(now, 1).Sub(now), m.lease.Estimate(now, 0, 1).Sub(now); until <= 0 || until > time.Second || at > time.Second {
+			t.Errorf("%v: it is refused for %v, and expected in %v, want 1s at most", algorithm, until, at)
+		}
+		s.run(5 * time.Second)
+		if mine := s.ledger.of(m.name, 0); mine != 0 {
+			t.Errorf("%v: %d units have left while the other member is silent, want none", algorithm, mine)
+		}
+		silent.cut = false
+		s.run(5 * time.Second)
+		if mine := s.ledger.of(m.name, 0); mine != 1 {
+			t.Errorf("%v: %d units have left since the other member is back, want 1", algorithm, mine)
+		}
+	}
+}
+
+// TestRefusalForTheSilentIsRemembered has the store lose all it knows after such a refusal. Who was refused tells it how much of the
+// window is used, also if that was a while ago.
+func TestRefusalForTheSilentIsRemembered(t *testing.T) {
+	for _, algorithm := range []Algorithm{FixedWindow, SlidingWindow, SlidingLog} {
+		s, m, _ := refusedForTheSilent(t, algorithm)
+		m.queue = 0
+		m.lease.Want(m.local(), 0, 0)
+		s.run(10 * time.Second)
+		s.restart()
+		m.greedy = true
+		m.pump()
+		s.run(5 * time.Second)
+		if mine := s.ledger.of(m.name, 0); mine != 0 {
+			t.Errorf("%v: %d units have left although the other member may use as many as remain", algorithm, mine)
+		}
+	}
+}

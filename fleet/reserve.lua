@@ -22,6 +22,7 @@ local spent = {} -- what left when, without asking
 for i = 28, #arg, 2 do spent[#spent + 1] = {units = arg[i], age = arg[i + 1]} end
 local SLOTS, FIXED, SLIDING, LOG = 0, 1, 2, 3
 local WHOLE = 1000000
+local SOON = 1000000 -- 1 s
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -299,6 +300,11 @@ end
 
 local function most() return limit - math.ceil(limit * silent / WHOLE) end
 
+-- relent has a member that was refused because of the shares of silent ones ask again soon: they may be back at any time.
+local function relent(g, taken)
+  if silent > 0 and limit - taken >= need then g.till = math.min(g.till, now + SOON) end
+end
+
 -- keep stores what each window has, and lets it expire when it makes no difference any more.
 local function keep(at, carry, till, ttl)
   redis.call('HSET', B, 'at', int(at), 'carry', int(carry), 'till', int(till))
@@ -329,8 +335,8 @@ local function takeWindow()
 
   local weight = 0
   if before > 0 then weight = math.ceil(before * (math.min(to - now, window) / window) + 0.001) end
-  local room = most() - used - weight
-  if till > 0 then room = math.min(room, most() - carry) end
+  local taken = math.max(used + weight, carry)
+  local room = most() - taken
   local g
   if now < recover then
     g = refused(recover)
@@ -340,6 +346,7 @@ local function takeWindow()
       g.till = math.min(to, math.max(to - math.floor(window * ((most() - used - need) / before)), now + turn))
     end
     if till > 0 and most() - used - weight >= need then g.till = till end
+    relent(g, taken)
   else
     local k = math.min(wanted, room)
     used = used + k
@@ -386,13 +393,14 @@ local function takeLog()
   end
   for _, use in ipairs(spent) do count(math.floor((at_ + ttl - use.age) / grain), use.units) end
 
-  local room = most() - total
-  if till > 0 then room = math.min(room, most() - carry) end
+  local taken = math.max(total, carry)
+  local room = most() - taken
   local g
   if now < recover then
     g = refused(recover)
   elseif room < need then
     g = refused(math.max((oldest + 1) * grain + window - ahead, now + 1000))
+    relent(g, taken)
   else
     local k = math.min(wanted, room)
     count(current, k)

@@ -78,6 +78,7 @@ func testClasses(t testing.TB) []*Class {
 		{Name: "day", Algorithm: FixedWindow, Rate: mustRate(t, "900 messages/day"), Window: 24 * time.Hour, Bounds: day},
 		{Name: "sliding", Algorithm: SlidingWindow, Rate: mustRate(t, "900 messages/3s"), Window: 3 * time.Second},
 		{Name: "log", Algorithm: SlidingLog, Rate: mustRate(t, "900 messages/2s"), Window: 2 * time.Second},
+		{Name: "long log", Algorithm: SlidingLog, Rate: mustRate(t, "900 messages/day"), Window: 24 * time.Hour},
 	}
 	for _, c := range all {
 		if err := c.Check(); err != nil {

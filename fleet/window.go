@@ -23,6 +23,16 @@ func (s *step) most() int64 {
 	return s.limit - int64(math.Ceil(float64(s.limit)*float64(s.silent)/whole))
 }
 
+// soon is when to ask again if the shares of silent members are in the way, in microseconds.
+const soon = 1_000_000
+
+// relent has a member that was refused because of the shares of silent ones ask again soon: they may be back at any time.
+func (s *step) relent(g *modelGrant, taken int64) {
+	if s.silent > 0 && s.limit-taken >= s.need {
+		g.till = min(g.till, s.now+soon)
+	}
+}
+
 // keep stores what each window has, and lets it expire when it makes no difference any more.
 func (s *step) keep(at, carry, till, ttl int64) {
 	b := s.bucket
@@ -40,10 +50,8 @@ func (s *step) takeWindow() (g modelGrant, used int64) {
 	from, to = s.turnTo(from, to)
 	carry, till := s.carriedWindow(from)
 	weight := s.weight(to)
-	room := s.most() - b.used - weight
-	if till > 0 {
-		room = min(room, s.most()-carry)
-	}
+	taken := max(b.used+weight, carry)
+	room := s.most() - taken
 	switch {
 	case s.now < s.class.recover:
 		g = s.refused(s.class.recover)
@@ -56,6 +64,7 @@ func (s *step) takeWindow() (g modelGrant, used int64) {
 		if till > 0 && s.most()-b.used-weight >= s.need {
 			g.till = till
 		}
+		s.relent(&g, taken)
 	default:
 		k := min(s.wanted, room)
 		b.used += k
@@ -171,15 +180,14 @@ func (s *step) takeLog() (g modelGrant, used int64) {
 	for _, use := range s.spent {
 		count((at+ttl-use.Age.Microseconds())/grain, use.Units)
 	}
-	room := s.most() - b.total
-	if till > 0 {
-		room = min(room, s.most()-carry)
-	}
+	taken := max(b.total, carry)
+	room := s.most() - taken
 	switch {
 	case s.now < s.class.recover:
 		g = s.refused(s.class.recover)
 	case room < s.need:
 		g = s.refused(max((b.oldest+1)*grain+s.window-b.ahead, s.now+1000))
+		s.relent(&g, taken)
 	default:
 		k := min(s.wanted, room)
 		count(current, k)
