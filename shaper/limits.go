@@ -93,9 +93,9 @@ func (l *Limit) join(o *Limit) bool {
 // gap returns how far apart items are at least that a limit without a burst lets leave.
 func (l *Limit) gap() time.Duration { return l.Rate.Time(1) - l.Late }
 
-// leastLate is the least part of a gap by which an item may be late, one in so many: without any,
-// each wake-up would lose its slot.
-const leastLate = 50
+// withoutHeadroom is by which part of a gap an item may be late if the gap has no headroom, one in so many: else each wake-up
+// would lose its slot.
+const withoutHeadroom = 50
 
 // late returns how much later than its slot an item may leave. A gap has its headroom for that: the
 // one between a late item and a punctual one is still as long as that at the rate named in the
@@ -105,7 +105,10 @@ func (r *restraint) late() time.Duration {
 		return max(leaky.Slack(r.rate), time.Microsecond)
 	}
 	gap := r.rate.Time(1)
-	return max(gap-r.named.Time(1), gap/leastLate, time.Nanosecond)
+	if headroom := gap - r.named.Time(1); headroom > 0 {
+		return headroom
+	}
+	return max(gap/withoutHeadroom, time.Nanosecond)
 }
 
 // A Budget is one limit of a shared class, or of one of its keys. Next is limit.Never while too little
