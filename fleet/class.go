@@ -36,7 +36,8 @@ type Class struct {
 	// Burst is how many units may leave at once; below 1 counts as 1. Windows have none.
 	Burst int64
 	// Late is how much later than its slot a unit may leave. A slot that is later is lost. For a
-	// provider that enforces gaps it is the headroom of one gap: 1/Rate less 1/limit. Windows have none.
+	// provider that enforces gaps it is less than the headroom of one gap, 1/Rate less 1/limit: the rest is for the way to
+	// the provider. Windows have none.
 	Late time.Duration
 	// Window is the length of a window. Slots have none.
 	Window time.Duration

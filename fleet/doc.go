@@ -63,8 +63,8 @@
 // much waits, and looks again when the function that it gave to Join is called. Package shaper does that:
 //
 //   - shaper.Limits returns what the members have to agree on, and package fleet/limits makes a Class of
-//     it. Rate is the rate less headroom. Late is the gap at that rate less the gap at the rate itself; for
-//     bytes it is leaky.Slack. Token and GCRA are Slots with a burst.
+//     it. Rate is the rate less headroom. Late is 15/16 of the headroom of a gap: the gap at that rate less
+//     the gap at the rate itself. For bytes it is leaky.Slack. Token and GCRA are Slots with a burst.
 //   - Its shared limiter calls Want with the units that wait and the costs of the next items, and with 0 and 0
 //     when nothing waits.
 //   - The function given to Join leads to Shaper.Told, which takes the lock of the tree and looks again.

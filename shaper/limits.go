@@ -93,20 +93,24 @@ func (l *Limit) join(o *Limit) bool {
 // gap returns how far apart items are at least that a limit without a burst lets leave.
 func (l *Limit) gap() time.Duration { return l.Rate.Time(1) - l.Late }
 
+// onItsWay is which part of the headroom of a gap a late item does not use, one in so many: the item reaches the provider a
+// little after its class has let it go, and not always equally late.
+const onItsWay = 16
+
 // withoutHeadroom is by which part of a gap an item may be late if the gap has no headroom, one in so many: else each wake-up
 // would lose its slot.
 const withoutHeadroom = 50
 
-// late returns how much later than its slot an item may leave. A gap has its headroom for that: the
-// one between a late item and a punctual one is still as long as that at the rate named in the
-// policy. A stream of bytes makes up for a piece, as in package leaky.
+// late returns how much later than its slot an item may leave. A gap has its headroom for that, less
+// what is kept for the way: the one between a late item and a punctual one is still as long as that at
+// the rate named in the policy. A stream of bytes makes up for a piece, as in package leaky.
 func (r *restraint) late() time.Duration {
 	if r.kind == unit.Bytes {
 		return max(leaky.Slack(r.rate), time.Microsecond)
 	}
 	gap := r.rate.Time(1)
 	if headroom := gap - r.named.Time(1); headroom > 0 {
-		return headroom
+		return headroom - headroom/onItsWay
 	}
 	return max(gap/withoutHeadroom, time.Nanosecond)
 }

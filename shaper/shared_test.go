@@ -301,11 +301,11 @@ func TestShareEnds(t *testing.T) {
 	})
 }
 
-// A slot is never so late that the gap to the next one is shorter than the rate says. Without headroom, the gap may be too short
-// by 2 %.
+// A slot is never so late that the gap to the next one is as short as the rate says: a sixteenth of the headroom is for what
+// happens on the way. Without headroom, the gap may be too short by 2 %.
 func TestLateSlotKeepsTheGap(t *testing.T) {
 	for headroom, want := range map[string]time.Duration{
-		"0.01%": 5001 * time.Nanosecond, "1%": 505_051 * time.Nanosecond, "2%": 1_020_409 * time.Nanosecond, "10%": 5_555_556 * time.Nanosecond,
+		"0.01%": 4689 * time.Nanosecond, "1%": 473_486 * time.Nanosecond, "2%": 956_634 * time.Nanosecond, "10%": 5_208_334 * time.Nanosecond,
 		"0%": time.Millisecond,
 	} {
 		conf := shared20()
@@ -314,13 +314,13 @@ func TestLateSlotKeepsTheGap(t *testing.T) {
 		if (l.Late - want).Abs() > 2*time.Nanosecond {
 			t.Errorf("headroom %s: a slot may be late by %v, want %v", headroom, l.Late, want)
 		}
-		if gap := l.gap(); headroom != "0%" && gap < 50*time.Millisecond {
-			t.Errorf("headroom %s: a gap may be %v, want 50ms at least", headroom, gap)
+		if gap := l.gap(); headroom != "0%" && gap <= 50*time.Millisecond {
+			t.Errorf("headroom %s: a gap may be %v, want more than 50ms", headroom, gap)
 		}
 	}
 }
 
-// Limits says what members have to agree on: the headroom of a gap is how late a slot may be.
+// Limits says what members have to agree on: a slot may be late by the headroom of a gap, less a sixteenth.
 func TestLimitsOfAClass(t *testing.T) {
 	conf := shared20()
 	conf.Also = []policy.Limit{{Algorithm: policy.FixedWindow, Rate: unit.NewRate(unit.Messages, 600, time.Hour)}}
