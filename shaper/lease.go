@@ -225,10 +225,14 @@ func (l *leased) ask(n int64) {
 	c.backing.ledger.Ask(l.asked, l.answer)
 }
 
-// answer takes the answer of the ledger.
+// answer takes the answer of the ledger. A bucket may have been given up meanwhile. So answer locks
+// the tree of the class, which guards the silence.
 func (l *leased) answer(now time.Time, granted int64) {
-	c := l.class
-	root, now := c.lockAt(now)
+	c, owner := l.class, l.class
+	if c.bucketOf != nil {
+		owner = c.bucketOf.class
+	}
+	root, now := owner.lockAt(now)
 	defer root.mu.Unlock()
 	l.asking = false
 	l.silence.answered(now)

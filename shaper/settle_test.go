@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"shaper/limit"
 	"shaper/policy"
 )
 
@@ -166,5 +167,44 @@ func TestChargesWhileTheDiskIsSilent(t *testing.T) {
 				t.Errorf("%s: after 800 of 1000, %d left of key %d, want 190 to 200", a, got, n)
 			}
 		}
+	}
+}
+
+// A lockedLedger keeps the answers until somebody calls them, and reports who asks without the lock of
+// the tree.
+type lockedLedger struct {
+	t       *testing.T
+	class   *Class // the root
+	answers []func(now time.Time, granted int64)
+}
+
+func (l *lockedLedger) Ask(_ limit.Lease, answer func(time.Time, int64)) {
+	if l.class.mu.TryLock() {
+		l.class.mu.Unlock()
+		l.t.Error("the ledger is asked by somebody who does not hold the lock of the tree")
+	}
+	l.answers = append(l.answers, answer)
+}
+
+// The answer for a key whose bucket was given up meanwhile lets another bucket ask. That one is still in
+// the tree of the class.
+func TestAnswerForABucketThatIsGone(t *testing.T) {
+	c := NewClass(start, perSource(10, hourly()[policy.SlidingLog]))
+	ledger := &lockedLedger{t: t, class: c}
+	c.backing.keepIn(start, ledger)
+	gone, stays := c.Join(start, client(1)), c.Join(start, client(2))
+	item := packet(1)
+	item.Cost, item.Patient = Cost{Messages: 1}, true
+	enter(t, gone, 0, Waits, item)
+	released(t, c, ledgerPatience, item)
+	now := at(2 * second)
+	stays.Provider().Settle(now, now, Cost{Messages: 1})
+	gone.Quit(now)
+	if len(ledger.answers) != 1 || gone.Parent() != nil {
+		t.Fatalf("%d asks, and the bucket of the first is beneath %v; want one, and nothing", len(ledger.answers), gone.Parent())
+	}
+	ledger.answers[0](now, 10)
+	if len(ledger.answers) != 2 {
+		t.Errorf("%d asks after the answer, want 2", len(ledger.answers))
 	}
 }
