@@ -84,6 +84,41 @@ func TestAmendGivesBackNoMoreThanCounts(t *testing.T) {
 	}
 }
 
+// An item that costs less after all gets no more back because the rate or the burst has changed since
+// it left: nothing leaves sooner than if it had been charged rightly.
+func TestAmendAfterSetRate(t *testing.T) {
+	for _, a := range amending {
+		t.Run(a.name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				s := anySetting(t)
+				next := s
+				next.limit *= rapid.Int64Range(1, 4).Draw(t, "faster")
+				next.burst = max(next.burst*rapid.Int64Range(0, 10).Draw(t, "larger")/2, 1)
+				n := anyCost(t, a.whole(s))
+				back := rapid.Int64Range(1, n).Draw(t, "back")
+				changed := start.Add(1 + anyPause(t, s))
+				answered := changed.Add(anyPause(t, s))
+				amended, rightly := a.make(start, s), a.make(start, s)
+				amended.Take(start, start, n)
+				if n > back {
+					rightly.Take(start, start, n-back)
+				}
+				for _, l := range []Limiter{amended, rightly} {
+					l.SetRate(changed, next.rate(), next.burst)
+				}
+				Amend(amended, answered, start, -back)
+				for range 5 {
+					now, cost := answered.Add(anyPause(t, s)), anyCost(t, a.whole(next))
+					got, want := latest(amended.Next(now, 0, cost), now), latest(rightly.Next(now, 0, cost), now)
+					if got.Before(want.Add(-2)) { // each change rounds to a nanosecond
+						t.Fatalf("%d leaves at %v, want %v as with the right charge", cost, got.Sub(start), want.Sub(start))
+					}
+				}
+			})
+		})
+	}
+}
+
 // A limiter that has taken the place of another one gives nothing back for what left until then,
 // whenever the answer comes. It gives back what has left since like any other.
 func TestAmendOfASuccessor(t *testing.T) {

@@ -78,6 +78,7 @@ func (g *GCRA) SetRate(now time.Time, rate unit.Rate, burst int64) {
 		return
 	}
 	g.arrive(now)
+	g.ebb() // a larger burst lacks more
 	whole, part, of := g.missing()
 	if whole = plus(whole, max(burst-g.burst, 0)) - max(g.burst-burst, 0); whole < 0 {
 		whole, part = 0, 0 // the smaller burst is full

@@ -77,6 +77,7 @@ func (t *Token) Tokens(now time.Time) float64 { return t.bucket.TokensAt(now) }
 // smaller burst are lost.
 func (t *Token) SetRate(now time.Time, r unit.Rate, burst int64) {
 	now = t.see(now)
+	t.ebb(now) // a larger burst lacks more
 	t.bucket.SetLimitAt(now, rate.Limit(r.PerSecond()))
 	t.bucket.SetBurstAt(now, depth(burst))
 	t.rate = r
