@@ -109,13 +109,14 @@ func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 }
 
 // goOn makes a class go on from where old is, which lets nothing out any more: what waits there
-// waits until its owners take it out. The lock of old's tree is held.
+// waits until its owners take it out. Answers still come to old, under another lock than that of the
+// class, so they share nothing. The lock of old's tree is held.
 func goOn(now time.Time, c, old *Class, conf policy.Class, p *pace) {
 	had := old.endShadow(now)
 	if !had.leavingSince.IsZero() {
 		had.settle(now.Add(leaveMargin), now, 0)
 	}
-	old.shadow, c.assured, c.throttle = nil, had.assured, had.throttle
+	old.shadow, c.assured, c.throttle = nil, copyOf(old.assured), old.throttle.clone()
 	c.install(now, conf, p, had.takeOver(now, p))
 	old.use(blocked{})
 	old.heir = c

@@ -211,6 +211,15 @@ func (p *pace) assure(now time.Time, had *leaky.Assured) *leaky.Assured {
 	return had
 }
 
+// copyOf returns a copy of what p points to; nil for nil.
+func copyOf[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
+}
+
 // bound returns the bound of a queue for package leaky. In a policy 0 means no bound.
 func bound(n int64) int64 {
 	if n == 0 {

@@ -2,6 +2,7 @@ package shaper
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -373,5 +374,70 @@ func TestThrottleAfterAReplacement(t *testing.T) {
 	}
 	if n := next.Stats.Throttled.Read()["http"]; n != 1 {
 		t.Errorf("%d signals are counted, want 1", n)
+	}
+}
+
+// withoutQuiet returns classes without quiet hours.
+func withoutQuiet(confs []policy.Class) []policy.Class {
+	confs = slices.Clone(confs)
+	for i := range confs {
+		confs[i].Quiet, confs[i].Quieted = nil, nil
+	}
+	return confs
+}
+
+// An answer for a message of a class which a reload has replaced counts once, also against what the
+// class is assured.
+func TestAnswerAfterAReplacementCountsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		confs := promotions(t, "parent = \"all\"\nceil = \"100 messages/s\"\nalgorithm = \"token\"\nburst = \"100 messages\"\n[class.all]\nrate = \"1000 messages/s\"\nalgorithm = \"token\"\nburst = \"1000 messages\"\n")
+		s := newShaper()
+		defer s.Close()
+		s.Apply(confs)
+		now := time.Now()
+		group := joins(now.Sub(start), s.Class("promotions"), "9198")
+		if !group.Pass(now, Cost{Messages: 10}) {
+			t.Fatal("the class is full at once")
+		}
+		s.Apply(withoutQuiet(confs))
+		group.Provider().Settle(now, now, Cost{Messages: 20})
+		if within := s.Class("promotions").assured.Next().Sub(now); within != 3*second {
+			t.Errorf("after 30 messages, the class is within 10 messages/s in %v, want 3s", within)
+		}
+	})
+}
+
+// What the provider answers to a class which a reload has replaced changes nothing that the one that
+// goes on from it has learned: they have different locks.
+func TestAnswerAfterAReplacementTeachesNothing(t *testing.T) {
+	confs := promotions(t, "learn = { floor = \"1 messages/s\" }\n")
+	s := newShaper()
+	defer s.Close()
+	s.Apply(confs)
+	now := time.Now()
+	group := joins(now.Sub(start), s.Class("promotions"), "9198")
+	s.Apply(withoutQuiet(confs))
+	learner := s.Class("promotions").throttle.learner
+	before := *learner
+	group.Provider().Answered(now, true)
+	if *learner != before {
+		t.Errorf("the learner is %+v, want %+v", *learner, before)
+	}
+}
+
+// A class in the shadow pauses too, as far as it hears of its provider. The one that a reload puts in
+// its place goes on with that.
+func TestReplacementOfAShadowKeepsThePause(t *testing.T) {
+	confs := promotions(t, "")
+	shadow := withoutQuiet(confs)
+	shadow[0].Shadow = true
+	s := newShaper()
+	defer s.Close()
+	s.Apply(shadow)
+	now := time.Now()
+	s.Class("promotions").Provider().Throttled(now, 5*time.Second, "http")
+	s.Apply(confs)
+	if until, _ := s.Class("promotions").Provider().Signals(now); until.Before(now.Add(5 * time.Second)) {
+		t.Errorf("the class pauses until %v, want 5 s from %v", until, now)
 	}
 }

@@ -105,11 +105,8 @@ func (r *rehearsal) copyOf(n, parent *node) *node {
 	m.latest, m.priority, m.weight = n.latest, n.priority, n.weight
 	m.gate = n.gate
 	m.use(r.limiterOf(n))
+	m.assured = copyOf(n.assured)
 	m.needsLeft.Store(n.needsLeft.Load())
-	if n.assured != nil {
-		assured := *n.assured
-		m.assured = &assured
-	}
 	if _, ok := m.limiter.(*lent); ok {
 		r.lent = append(r.lent, m)
 	}

@@ -32,6 +32,13 @@ type throttle struct {
 	witness  *witness      // instead of learner, if the class is in the shadow
 }
 
+// clone returns a throttle that goes on as this one does. Neither changes the other.
+func (t *throttle) clone() throttle {
+	next := *t
+	next.learner, next.witness = copyOf(t.learner), copyOf(t.witness)
+	return next
+}
+
 // setLearn begins to learn, goes on or ends, as a policy says.
 func (t *throttle) setLearn(conf policy.Class, p *pace) {
 	top, floor, was := p.rate.PerSecond(), conf.Learn.Floor.PerSecond(), t.witness
