@@ -388,6 +388,28 @@ func TestShadowTakesTheLimiterOutOfTheLedger(t *testing.T) {
 	}
 }
 
+// A class with `per` that loses its shadow gives the ledger the keys that it remembers: a crash does not
+// free them.
+func TestEndOfTheShadowKeepsKeys(t *testing.T) {
+	for _, a := range []policy.Algorithm{policy.FixedWindow, policy.SlidingLog, policy.SlidingWindow} {
+		conf := keyedClass(a)
+		shadow := conf
+		shadow.Shadow = true
+		k := &keptClass{conf: shadow, now: time.Hour}
+		k.start(func() time.Duration { return ms }, nil)
+		if got := k.spend(clientOf(1), 20); got != 20 {
+			t.Fatalf("%s: %d leave in the shadow, want 20", a, got)
+		}
+		k.conf = conf
+		k.class.Set(at(k.now), conf)
+		k.run(k.now + second)
+		k.start(func() time.Duration { return ms }, k.disk.crash(false))
+		if got := k.spend(clientOf(1), 20); got > 0 {
+			t.Errorf("%s: after a crash, %d leave of a key that has sent all it may", a, got)
+		}
+	}
+}
+
 // No record makes a class panic.
 func FuzzResume(f *testing.F) {
 	for _, conf := range keptConfs() {

@@ -23,8 +23,8 @@ func (c *Class) Set(now time.Time, conf policy.Class) {
 // set is Set for a caller that holds the lock of the tree. It does not update the tree.
 func (c *Class) set(now time.Time, conf policy.Class) {
 	p := paceOf(conf)
+	kept := c.keys != nil && c.keys.isKept() // before put ends the shadow
 	if c.put(now, conf, &p); c.keys != nil {
-		kept := c.keys.isKept()
 		c.keys.set(now, conf)
 		c.keys.note(now, kept)
 	} else {
