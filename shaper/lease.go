@@ -2,6 +2,7 @@ package shaper
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"shaper/limit"
@@ -77,6 +78,17 @@ func (s *silence) asked(now time.Time) {
 func (s *silence) answered(now time.Time) {
 	s.asks--
 	s.since = now
+}
+
+// list notes that l has to ask when the ledger has answered. Keys come and go while the ledger is
+// silent. So when there is no more room, list drops those that are gone, and makes room for as many
+// as remain.
+func (s *silence) list(l *leased) {
+	if len(s.owing) == cap(s.owing) {
+		s.owing = slices.DeleteFunc(s.owing, (*leased).isGone)
+		s.owing = slices.Grow(s.owing, len(s.owing)+1)
+	}
+	s.owing, l.listed = append(s.owing, l), true
 }
 
 // breaks lets the first one ask that has to. The next one asks when that has its answer.
@@ -193,14 +205,18 @@ func (l *leased) Amend(now, then time.Time, n int64) {
 // cover asks for another lease if the last one does not hold what was charged: more has left than it
 // had, or it is over. Nothing else might ask for long. A ledger that does not answer is asked when it has.
 func (l *leased) cover() {
-	switch c, s := l.class, l.silence; {
-	case c.limiter != l || c.isSpare || l.units >= 0 && !l.until.Before(l.latest): // a spare one may be another key's soon
+	switch s := l.silence; {
+	case l.isGone() || l.units >= 0 && !l.until.Before(l.latest):
 	case l.asking || !s.lasts(l.latest):
 		l.ask(0)
 	case !l.listed:
-		s.owing, l.listed = append(s.owing, l), true
+		s.list(l)
 	}
 }
+
+// isGone reports whether nobody uses the limiter any more. That of a spare bucket may be another key's
+// soon.
+func (l *leased) isGone() bool { return l.class.limiter != l || l.class.isSpare }
 
 // owes reports whether the ledger will not know all that was charged when it has answered.
 func (l *leased) owes() bool { return l.listed || l.asking && l.asked.Units < l.taken }

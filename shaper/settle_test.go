@@ -170,6 +170,43 @@ func TestChargesWhileTheDiskIsSilent(t *testing.T) {
 	}
 }
 
+// While the disk hangs, keys come that answers charge, and go. Nothing remembers them, except what the disk
+// is to keep. Those that stay are asked for when the disk is back.
+func TestKeysThatLeaveASilentLedger(t *testing.T) {
+	for name, conf := range map[string]policy.Class{
+		"by message": perRecipient(5000, hourly()[policy.GCRA]),
+		"by client":  perSource(5000, hourly()[policy.GCRA]),
+	} {
+		k := &keptClass{conf: conf, now: time.Hour}
+		k.start(func() time.Duration { return ms }, nil)
+		join := func(n int) *Class {
+			if k.class.Messages().HaveKeys() {
+				return k.class.JoinKey(at(k.now), to(t, k.class, n))
+			}
+			return k.class.Join(at(k.now), client(n))
+		}
+		k.disk.hangs = true
+		join(0).Enter(at(k.now), &Item{Cost: Cost{Messages: 1}, Patient: true}) // it asks, in vain
+		k.run(k.now + 2*second)
+		most, stays := 0, join(1)
+		k.settle(stays, k.now, 800)
+		for n := range 1000 {
+			bucket := join(2 + n)
+			k.settle(bucket, k.now, 99)
+			bucket.Quit(at(k.now))
+			most = max(most, len(k.class.keys.silence.owing))
+		}
+		if most > 8 {
+			t.Errorf("%s: %d keys have to ask, of which one remains", name, most)
+		}
+		k.disk.hangs = false
+		k.run(k.now + 5*second)
+		if got := k.crashAndSpend(300, func() *Class { return join(1) }); got > 203 || got < 189 {
+			t.Errorf("%s: after 800 of 1000, %d left of the key that stayed, want 190 to 200", name, got)
+		}
+	}
+}
+
 // A lockedLedger keeps the answers until somebody calls them, and reports who asks without the lock of
 // the tree.
 type lockedLedger struct {
