@@ -103,9 +103,9 @@ func (r *rig) meaning(resolve func(context.Context) ([]netip.AddrPort, error)) {
 }
 
 // lookup is an upstream.Lookup.
-func (r *rig) lookup(ctx context.Context, name string) (upstream.Answer, error) {
+func (r *rig) lookup(ctx context.Context, name string, known []upstream.Address) (upstream.Answer, error) {
 	if name != "test:1" {
-		return upstream.System().Lookup(ctx, name)
+		return upstream.System().Lookup(ctx, name, known)
 	}
 	addrs, err := (*r.meanings.Load())(ctx)
 	answer := upstream.Answer{TTL: cmp.Or(time.Duration(r.ttl.Load()), time.Hour)}

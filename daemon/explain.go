@@ -253,7 +253,7 @@ func resolve(ctx context.Context, name string) (all []netip.AddrPort) {
 	if at, known := upstream.Literal(name); known {
 		return []netip.AddrPort{at.AddrPort}
 	}
-	answer, _ := upstream.System().Lookup(ctx, name)
+	answer, _ := upstream.System().Lookup(ctx, name, nil)
 	for _, at := range answer.Addresses {
 		all = append(all, at.AddrPort)
 	}

@@ -57,6 +57,7 @@ type nameServer struct {
 
 	hangs  atomic.Bool
 	drops  atomic.Uint32 // the type of questions that it never answers
+	loses  atomic.Uint32 // the type of the next question that it does not answer
 	mute   atomic.Value  // the name about which it never answers
 	asked  atomic.Int64  // questions, over UDP and TCP
 	byTCP  atomic.Int64
@@ -171,7 +172,7 @@ func (s *nameServer) answer(text []byte, most int) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := m.Questions[0]
-	if uint32(q.Type) == s.drops.Load() || q.Name.String() == s.mute.Load() {
+	if s.loses.CompareAndSwap(uint32(q.Type), 0) || uint32(q.Type) == s.drops.Load() || q.Name.String() == s.mute.Load() {
 		return nil
 	}
 	reply := dnsmessage.Message{Header: dnsmessage.Header{ID: m.ID, Response: true, RCode: s.rcode}, Questions: m.Questions}
@@ -235,7 +236,7 @@ func resolver(t testing.TB, hosts string, more string, servers ...*nameServer) *
 // expectLookup looks an upstream up, and checks what comes out: "address address ttl".
 func expectLookup(t *testing.T, r *Resolver, upstream, want string) {
 	t.Helper()
-	answer, err := r.Lookup(context.Background(), upstream)
+	answer, err := r.Lookup(context.Background(), upstream, nil)
 	got := ""
 	for _, one := range answer.Addresses {
 		got += one.AddrPort.String() + " "
@@ -319,12 +320,12 @@ func TestTruncatedAnswerComesOverTCP(t *testing.T) {
 		z["many.example."] = append(z["many.example."], a(5, fmt.Sprintf("127.0.1.%d", i)))
 	}
 	s := serveNames(t, "127.0.0.1", z)
-	answer, err := resolver(t, "", "", s).Lookup(context.Background(), "many.example:1")
+	answer, err := resolver(t, "", "", s).Lookup(context.Background(), "many.example:1", nil)
 	if err != nil || len(answer.Addresses) != maxAddresses/2 || s.byTCP.Load() != 1 {
 		t.Errorf("%d addresses, %v, %d questions over TCP", len(answer.Addresses), err, s.byTCP.Load())
 	}
 	before := s.byTCP.Load()
-	if _, err := resolver(t, "", "options use-vc", s).Lookup(context.Background(), "many.example:1"); err != nil || s.byTCP.Load() != before+2 {
+	if _, err := resolver(t, "", "options use-vc", s).Lookup(context.Background(), "many.example:1", nil); err != nil || s.byTCP.Load() != before+2 {
 		t.Errorf("%v; %d questions over TCP, want one for each family", err, s.byTCP.Load()-before)
 	}
 }
@@ -337,7 +338,7 @@ func TestOneFamilyIsNotAnswered(t *testing.T) {
 		s.drops.Store(uint32(dropped))
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		got, err := resolver(t, "", "options timeout:30", s).Lookup(ctx, "both.test:80")
+		got, err := resolver(t, "", "options timeout:30", s).Lookup(ctx, "both.test:80", nil)
 		if err != nil || len(got.Addresses) != 1 || got.Addresses[0].String() != want || got.TTL != partialTTL || ctx.Err() != nil {
 			t.Errorf("without an answer to %v: %v, %v, %v", dropped, got, err, ctx.Err())
 		}
@@ -350,9 +351,75 @@ func TestOneHostIsNotAnswered(t *testing.T) {
 	s.mute.Store("two.test.")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	got, err := resolver(t, "", "options timeout:30", s).Lookup(ctx, "srv:_s._tcp.test")
+	got, err := resolver(t, "", "options timeout:30", s).Lookup(ctx, "srv:_s._tcp.test", nil)
 	if err != nil || len(got.Addresses) != 1 || got.Addresses[0].Host != "one.test." || got.TTL != partialTTL || ctx.Err() != nil {
 		t.Errorf("%v, %v, %v", got, err, ctx.Err())
+	}
+}
+
+// answerOf looks an upstream up until ctx ends, after a lookup that has found known.
+func answerOf(t *testing.T, r *Resolver, patience time.Duration, upstream string, known []Address) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	answer, err := r.Lookup(ctx, upstream, known)
+	return fmt.Sprint(answer.Addresses, answer.TTL, err)
+}
+
+// at returns an address, which is that of a host of a service unless host is "".
+func at(addr, host string) Address {
+	like := Address{AddrPort: netip.MustParseAddrPort(addr), Host: host}
+	if host != "" {
+		like.Priority, like.Weight = 1, 1
+	}
+	return like
+}
+
+// Nobody waits for the lookup of a known name, so a lost datagram costs it no address: it is sent again.
+// The same holds for a first lookup as long as what it has found cannot be reached.
+func TestLateAnswersAreAwaited(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		six   string
+		known []Address
+		want  string
+	}{
+		{"::1", []Address{at("[::1]:80", ""), at("127.0.0.1:80", "")}, "[[::1]:80 127.0.0.2:80] 5m0s <nil>"},
+		{"fe80::1", nil, "[127.0.0.2:80 [fe80::1]:80] 5m0s <nil>"},
+	} {
+		s := serveNames(t, "127.0.0.1", zone{"both.test.": {a(300, "127.0.0.2"), aaaa(300, c.six)}})
+		s.loses.Store(uint32(dnsmessage.TypeA))
+		if got := answerOf(t, resolver(t, "", "options timeout:2", s), time.Minute, "both.test:80", c.known); got != c.want {
+			t.Errorf("with %s: %s, want %s", c.six, got, c.want)
+		}
+	}
+}
+
+// What the servers do not answer about keeps its known addresses, and is soon asked for again. What is
+// answered with "none" does not.
+func TestKnownAddressesAreKept(t *testing.T) {
+	t.Parallel()
+	one, two, three := srv(300, 1, 1, 80, "one.test."), srv(300, 1, 1, 80, "two.test."), srv(300, 1, 1, 80, "three.test.")
+	s := serveNames(t, "127.0.0.1", zone{
+		"both.test.": {a(300, "127.0.0.9"), aaaa(300, "::1")}, "one.test.": {a(300, "127.0.0.9")},
+		"_s._tcp.test.": {one, two, three}, "_mute._tcp.test.": {two, three},
+	})
+	s.mute.Store("two.test.")
+	r := resolver(t, "", "options timeout:30", s)
+	for _, c := range []struct {
+		upstream string
+		silent   dnsmessage.Type
+		known    []Address
+		want     string
+	}{
+		{"both.test:80", dnsmessage.TypeAAAA, []Address{at("[::1]:80", ""), at("127.0.0.1:80", "")}, "[[::1]:80 127.0.0.9:80] 5s <nil>"},
+		{"srv:_s._tcp.test", 0, []Address{at("127.0.0.1:80", "one.test."), at("127.0.0.2:80", "two.test."), at("127.0.0.3:80", "three.test.")}, "[127.0.0.9:80 127.0.0.2:80] 5s <nil>"},
+		{"srv:_mute._tcp.test", 0, []Address{at("127.0.0.2:80", "two.test.")}, "lookup two.test."}, // Names keeps all
+	} {
+		s.drops.Store(uint32(c.silent))
+		if got := answerOf(t, r, 500*time.Millisecond, c.upstream, c.known); !strings.Contains(got, c.want) {
+			t.Errorf("%s: %s, want %s", c.upstream, got, c.want)
+		}
 	}
 }
 
@@ -448,7 +515,7 @@ func TestAddressesAreBounded(t *testing.T) {
 	}
 	r := resolver(t, "", "", serveNames(t, "127.0.0.1", z))
 	for _, upstream := range []string{"h1.example:1", "srv:_s._tcp.example"} {
-		answer, err := r.Lookup(context.Background(), upstream)
+		answer, err := r.Lookup(context.Background(), upstream, nil)
 		if n := len(answer.Addresses); n == 0 || n > maxAddresses {
 			t.Errorf("%s: %d addresses, %v, want at most %d", upstream, n, err, maxAddresses)
 		}

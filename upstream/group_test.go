@@ -404,7 +404,7 @@ func TestServices(t *testing.T) {
 			at := netip.MustParseAddrPort(fmt.Sprintf("192.0.2.%d:1", i+1))
 			addrs = append(addrs, Address{AddrPort: at, Host: at.String(), Priority: uint16(i / 2), Weight: weight})
 		}
-		g.Names.Use(func(context.Context, string) (Answer, error) { return Answer{addrs, time.Minute}, nil })
+		g.Names.Use(func(context.Context, string, []Address) (Answer, error) { return Answer{addrs, time.Minute}, nil })
 		l := &policy.Listener{Name: "l", Balance: policy.InOrder, Upstream: []string{"srv:_x._tcp.example"}}
 		s := start(g, l)
 		synctest.Wait()

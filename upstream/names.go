@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// A Lookup finds the addresses of an upstream that is a name. See [Resolver.Lookup].
-type Lookup func(ctx context.Context, upstream string) (Answer, error)
+// A Lookup finds the addresses of an upstream that is a name. known are those that the last one has found.
+// If there are none, somebody may wait, so it does without what comes late. See [Resolver.Lookup].
+type Lookup func(ctx context.Context, upstream string, known []Address) (Answer, error)
 
 // An Answer is what a lookup has found.
 type Answer struct {
@@ -208,10 +209,10 @@ func (n *Names) ask(one *name) {
 	ctx, cancel := context.WithTimeout(n.ctx, patience)
 	s := &search{cancel: cancel, over: make(chan struct{})}
 	one.asked, one.running = time.Now(), s
-	lookup := n.lookup
+	lookup, known := n.lookup, one.answer
 	n.wg.Go(func() {
 		defer cancel()
-		answer, err := n.protected(ctx, lookup, one.upstream)
+		answer, err := n.protected(ctx, lookup, one.upstream, known)
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		if one.running == s { // otherwise nobody wants it any more
@@ -224,14 +225,14 @@ func (n *Names) ask(one *name) {
 }
 
 // protected calls a lookup. A panic is an error.
-func (n *Names) protected(ctx context.Context, lookup Lookup, upstream string) (answer Answer, err error) {
+func (n *Names) protected(ctx context.Context, lookup Lookup, upstream string, known []Address) (answer Answer, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			n.log.Error("lookup panicked", "upstream", upstream, "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("lookup panicked: %v", p)
 		}
 	}()
-	return lookup(ctx, upstream)
+	return lookup(ctx, upstream, known)
 }
 
 // note keeps what a lookup has found, and plans the next one. If it has failed, the last

@@ -26,7 +26,7 @@ type fakeNames struct {
 	most    int // that ran at a time
 }
 
-func (f *fakeNames) lookup(ctx context.Context, upstream string) (Answer, error) {
+func (f *fakeNames) lookup(ctx context.Context, _ string, _ []Address) (Answer, error) {
 	f.mu.Lock()
 	f.asked = append(f.asked, time.Now())
 	f.running++

@@ -44,9 +44,9 @@ const otherTTL = 30 * time.Second
 
 // Lookup is a [Lookup] for "host:port" and for "srv:_service._proto.name" (RFC 2782). The hosts
 // of an SRV record come by their priority, those that have no address are left out.
-func (r *Resolver) Lookup(ctx context.Context, upstream string) (Answer, error) {
+func (r *Resolver) Lookup(ctx context.Context, upstream string, known []Address) (Answer, error) {
 	if service, ok := strings.CutPrefix(upstream, policy.SRV); ok {
-		return r.service(ctx, service)
+		return r.service(ctx, service, known)
 	}
 	host, port, err := net.SplitHostPort(upstream)
 	if err != nil {
@@ -56,7 +56,7 @@ func (r *Resolver) Lookup(ctx context.Context, upstream string) (Answer, error) 
 	if err != nil {
 		return Answer{}, fmt.Errorf("%q is not a port", port)
 	}
-	addrs, ttl, err := r.host(ctx, host)
+	addrs, ttl, err := r.host(ctx, host, addrsOf(known, ""))
 	if err != nil {
 		return Answer{}, err
 	}
@@ -72,8 +72,18 @@ func addressesOf(addrs []netip.Addr, port uint16, like Address) (all []Address) 
 	return all
 }
 
+// addrsOf returns those of known that are of a host of an SRV record; "": of no record.
+func addrsOf(known []Address, host string) (all []netip.Addr) {
+	for _, at := range known {
+		if at.Host == host {
+			all = append(all, at.Addr())
+		}
+	}
+	return all
+}
+
 // service looks up the hosts of a service.
-func (r *Resolver) service(ctx context.Context, service string) (answer Answer, err error) {
+func (r *Resolver) service(ctx context.Context, service string, known []Address) (answer Answer, err error) {
 	conf := readResolvConf(r.Conf, r.Port)
 	records, err := firstOf(conf.candidates(service), func(name string) ([]dnsmessage.Resource, error) {
 		return conf.query(ctx, name, dnsmessage.TypeSRV)
@@ -85,29 +95,37 @@ func (r *Resolver) service(ctx context.Context, service string) (answer Answer, 
 	if len(hosts) == 0 {
 		return answer, fmt.Errorf("lookup %s: the service is not available here", service)
 	}
-	answer.TTL = ttl
 	found := make([]Answer, len(hosts))
 	errs := make([]error, len(hosts))
 	atOnce(ctx, len(hosts), func(ctx context.Context, i int) bool {
-		var addrs []netip.Addr
-		h := hosts[i]
-		addrs, found[i].TTL, errs[i] = r.host(ctx, h.Target.String())
-		found[i].Addresses = addressesOf(addrs, h.Port, Address{Host: h.Target.String(), Priority: h.Priority, Weight: h.Weight})
-		return errs[i] == nil
+		found[i], errs[i] = r.server(ctx, hosts[i], known)
+		return len(known) == 0 && slices.ContainsFunc(found[i].Addresses, func(at Address) bool { return hasRoute(at.Addr()) })
 	})
-	for i := range found {
-		if errs[i] == nil {
-			answer.Addresses = append(answer.Addresses, found[i].Addresses...)
-			answer.TTL = min(answer.TTL, found[i].TTL)
-		} else if !isNotFound(errs[i]) {
-			answer.TTL = min(answer.TTL, partialTTL)
-		}
-	}
-	answer.Addresses = answer.Addresses[:min(len(answer.Addresses), maxAddresses)]
-	if len(answer.Addresses) == 0 {
+	if !slices.Contains(errs, nil) {
 		return answer, errors.Join(errs...)
 	}
+	answer.TTL = ttl
+	for _, one := range found {
+		answer.Addresses = append(answer.Addresses, one.Addresses...)
+		answer.TTL = min(answer.TTL, one.TTL)
+	}
+	answer.Addresses = answer.Addresses[:min(len(answer.Addresses), maxAddresses)]
 	return answer, nil
+}
+
+// server looks up the host of an SRV record. If that fails, the host keeps its known addresses.
+func (r *Resolver) server(ctx context.Context, h *dnsmessage.SRVResource, known []Address) (Answer, error) {
+	host := h.Target.String()
+	before := addrsOf(known, host)
+	addrs, ttl, err := r.host(ctx, host, before)
+	switch {
+	case err == nil:
+	case isNotFound(err):
+		ttl = maxTTL
+	default:
+		addrs, ttl = before, partialTTL
+	}
+	return Answer{addressesOf(addrs, h.Port, Address{Host: host, Priority: h.Priority, Weight: h.Weight}), ttl}, err
 }
 
 // isNotFound reports whether an error says that there is no such host.
@@ -116,24 +134,26 @@ func isNotFound(err error) bool {
 	return errors.Is(err, errNoSuchHost) || errors.As(err, &other) && other.IsNotFound
 }
 
-// grace is how long the other questions of a lookup may take once one has found addresses: some name
-// servers never answer a question for IPv6 (RFC 4074), and a host of a service may have a name server
-// that is down. RFC 8305, section 3, says 50 ms; but there, an answer that comes later is still used.
+// grace is how long somebody who waits for the first answer waits for the other questions of the lookup,
+// once one has found an address that can be used: some name servers never answer a question for IPv6
+// (RFC 4074), and a host of a service may have a name server that is down. RFC 8305, section 3, says
+// 50 ms; but there, an answer that comes later is still used. Here, the next lookup finds it: that has
+// the time that it needs, since nobody waits for it.
 const grace = time.Second
 
 // partialTTL is how long addresses hold if a question for others has failed.
 const partialTTL = 5 * time.Second
 
-// atOnce asks n questions at once. ask reports whether it has found addresses. Once one has, ctx of
-// the others ends after grace.
-func atOnce(ctx context.Context, n int, ask func(ctx context.Context, i int) (found bool)) {
-	ctx, enough := context.WithCancel(ctx)
-	defer enough()
+// atOnce asks n questions at once. ask reports whether that is enough. Once it is, ctx of the others ends
+// after grace.
+func atOnce(ctx context.Context, n int, ask func(ctx context.Context, i int) (enough bool)) {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
 			if ask(ctx, i) {
-				time.AfterFunc(grace, enough)
+				time.AfterFunc(grace, end)
 			}
 		})
 	}
@@ -162,8 +182,9 @@ func servers(records []dnsmessage.Resource) (all []*dnsmessage.SRVResource, ttl 
 	return all[:min(len(all), maxServices)], ttl
 }
 
-// host looks up the addresses of a host, and returns them in the order in which to try them.
-func (r *Resolver) host(ctx context.Context, host string) (all []netip.Addr, ttl time.Duration, err error) {
+// host looks up the addresses of a host, and returns them in the order in which to try them. known are
+// those that it had.
+func (r *Resolver) host(ctx context.Context, host string, known []netip.Addr) (all []netip.Addr, ttl time.Duration, err error) {
 	if addr, err := netip.ParseAddr(strings.TrimSuffix(host, ".")); err == nil {
 		return []netip.Addr{addr.Unmap()}, maxTTL, nil
 	}
@@ -173,7 +194,7 @@ func (r *Resolver) host(ctx context.Context, host string) (all []netip.Addr, ttl
 	conf := readResolvConf(r.Conf, r.Port)
 	all, err = firstOf(conf.candidates(host), func(name string) ([]netip.Addr, error) {
 		var found []netip.Addr
-		found, ttl, err = conf.addresses(ctx, name)
+		found, ttl, err = conf.addresses(ctx, name, known)
 		return found, err
 	})
 	if errors.Is(err, errNoSuchHost) && r.Other != nil {
@@ -201,25 +222,29 @@ func firstOf[T any](names []string, find func(string) ([]T, error)) (all []T, er
 	return all, err
 }
 
-// addresses asks for the IPv4 and the IPv6 addresses of a full name at once. If there are some,
-// it does not matter that the other question has failed.
-func (c *resolvConf) addresses(ctx context.Context, name string) (all []netip.Addr, ttl time.Duration, err error) {
+// addresses asks for the IPv4 and the IPv6 addresses of a full name at once. If there are some of one
+// family, and the question for the other has failed, that keeps its known addresses.
+func (c *resolvConf) addresses(ctx context.Context, name string, known []netip.Addr) (all []netip.Addr, ttl time.Duration, err error) {
 	kinds := [...]dnsmessage.Type{dnsmessage.TypeAAAA, dnsmessage.TypeA}
 	var found [len(kinds)]family
 	atOnce(ctx, len(kinds), func(ctx context.Context, i int) bool {
 		found[i] = c.family(ctx, name, kinds[i])
-		return len(found[i].addrs) > 0
+		return len(known) == 0 && slices.ContainsFunc(found[i].addrs, hasRoute)
 	})
-	ttl = min(found[0].ttl, found[1].ttl)
-	if all = slices.Concat(found[0].addrs, found[1].addrs); len(all) > 0 {
-		return all, ttl, nil
-	}
-	for _, f := range found {
-		if f.err != nil && !errors.Is(f.err, errNoSuchHost) {
-			return nil, 0, f.err // the other question may have had an answer
+	answered := len(found[0].addrs)+len(found[1].addrs) > 0
+	for i, f := range found {
+		switch {
+		case f.failed() && !answered:
+			return nil, 0, f.err // it may have addresses
+		case f.failed():
+			f.addrs = slices.DeleteFunc(slices.Clone(known), func(a netip.Addr) bool { return a.Is4() != (kinds[i] == dnsmessage.TypeA) })
 		}
+		all = append(all, f.addrs...)
 	}
-	return nil, 0, errNoSuchHost
+	if len(all) == 0 {
+		return nil, 0, errNoSuchHost
+	}
+	return all, min(found[0].ttl, found[1].ttl), nil
 }
 
 // A family is what is known of the addresses of one family.
@@ -229,11 +254,14 @@ type family struct {
 	err   error
 }
 
+// failed reports whether no server has said what there is.
+func (f *family) failed() bool { return f.err != nil && !errors.Is(f.err, errNoSuchHost) }
+
 // family asks for the addresses of one family.
 func (c *resolvConf) family(ctx context.Context, name string, kind dnsmessage.Type) (f family) {
 	var records []dnsmessage.Resource
 	f.ttl = maxTTL
-	if records, f.err = c.query(ctx, name, kind); f.err != nil && !errors.Is(f.err, errNoSuchHost) {
+	if records, f.err = c.query(ctx, name, kind); f.failed() {
 		f.ttl = partialTTL
 	}
 	for _, record := range records {
