@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -18,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"shaper/tests/trial"
 )
 
 // A zone is what a name server of a test knows: the records of each full name, with a TTL in
@@ -420,6 +423,19 @@ func TestKnownAddressesAreKept(t *testing.T) {
 		if got := answerOf(t, r, 500*time.Millisecond, c.upstream, c.known); !strings.Contains(got, c.want) {
 			t.Errorf("%s: %s, want %s", c.upstream, got, c.want)
 		}
+	}
+}
+
+// A panic of a lookup is an error, also if it asks several questions at once.
+func TestPanicOfAQuestion(t *testing.T) {
+	s := serveNames(t, "127.0.0.1", zone{"_s._tcp.test.": {srv(300, 1, 1, 80, "one.test.")}})
+	r := resolver(t, "", "", s)
+	r.Other = func(context.Context, string) ([]netip.Addr, error) { panic("no resolver") }
+	log := &trial.Log{}
+	n := NewNames(r.Lookup, slog.New(slog.NewTextHandler(log, nil)))
+	defer n.Close()
+	if _, err := n.Find(t.Context(), "srv:_s._tcp.test"); err != errPanicked || !strings.Contains(log.String(), "no resolver") {
+		t.Errorf("%v\n%s", err, log)
 	}
 }
 

@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"runtime/debug"
@@ -224,12 +223,14 @@ func (n *Names) ask(one *name) {
 	})
 }
 
+var errPanicked = errors.New("the lookup has panicked; the log says where")
+
 // protected calls a lookup. A panic is an error.
 func (n *Names) protected(ctx context.Context, lookup Lookup, upstream string, known []Address) (answer Answer, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			n.log.Error("lookup panicked", "upstream", upstream, "panic", p, "stack", string(debug.Stack()))
-			err = fmt.Errorf("lookup panicked: %v", p)
+			err = errPanicked
 		}
 	}()
 	return lookup(ctx, upstream, known)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -145,19 +146,30 @@ const grace = time.Second
 const partialTTL = 5 * time.Second
 
 // atOnce asks n questions at once. ask reports whether that is enough. Once it is, ctx of the others ends
-// after grace.
+// after grace. If ask panics, so does atOnce, when the others are over.
 func atOnce(ctx context.Context, n int, ask func(ctx context.Context, i int) (enough bool)) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
+	panics := make(chan string, n)
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					panics <- fmt.Sprintf("%v\n%s", p, debug.Stack())
+				}
+			}()
 			if ask(ctx, i) {
 				time.AfterFunc(grace, end)
 			}
 		})
 	}
 	wg.Wait()
+	select {
+	case p := <-panics:
+		panic(p)
+	default:
+	}
 }
 
 // maxServices bounds the hosts of an SRV record that are looked up.
