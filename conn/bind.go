@@ -1,9 +1,11 @@
 package conn
 
 import (
-	"iter"
+	"errors"
+	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"shaper/policy"
@@ -15,18 +17,20 @@ import (
 // in turn. A session keeps its address, unless that cannot reach an upstream that it fails over
 // to, has no port left, or is no longer an address of this machine.
 
-// ours iterates over the addresses of bind from which an address can be reached, beginning with
-// the one whose turn it is.
-func (sv *service) ours(l *policy.Listener, to netip.Addr) iter.Seq[netip.Addr] {
-	first := int(sv.turn.Add(1) - 1)
-	return func(yield func(netip.Addr) bool) {
-		for i := range l.Bind {
-			from := l.Bind[(first+i)%len(l.Bind)]
-			if policy.Reaches(from, to) && !yield(from) {
-				return
-			}
-		}
+// ours returns the addresses of bind from which an address can be reached, beginning with the one
+// whose turn it is. It leaves out those that this machine has lost, unless it has lost all.
+func (sv *service) ours(now time.Time, l *policy.Listener, to netip.Addr) []netip.Addr {
+	reaching := slices.DeleteFunc(slices.Clone(l.Bind), func(from netip.Addr) bool { return !policy.Reaches(from, to) })
+	all := sv.lost.present(now, reaching)
+	if len(all) == 0 {
+		return nil
 	}
+	turn := &sv.turns[0]
+	if to.Is4() {
+		turn = &sv.turns[1]
+	}
+	first := int(turn.Add(1)-1) % len(all)
+	return append(all[first:len(all):len(all)], all[:first]...)
 }
 
 // choose returns the address of bind that a session in some classes leaves from: the one that it
@@ -36,15 +40,53 @@ func (sv *service) choose(now time.Time, l *policy.Listener, who policy.Conn, cl
 	if len(l.Bind) == 0 || who.Bind.IsValid() && policy.Reaches(who.Bind, to) {
 		return who.Bind
 	}
+	ours := sv.ours(now, l, to)
 	for _, class := range classes {
 		if buckets := class.Buckets(); buckets.Per(policy.ByBind) {
-			return buckets.Soonest(now, who, sv.ours(l, to))
+			return buckets.Soonest(now, who, slices.Values(ours))
 		}
 	}
-	for from := range sv.ours(l, to) {
-		return from
+	if len(ours) == 0 {
+		return netip.Addr{}
 	}
-	return netip.Addr{}
+	return ours[0]
+}
+
+// lostFor is how long sessions leave out an address of bind that this machine did not have. After that,
+// one tries it again.
+const lostFor = 5 * time.Second
+
+// lostAddrs are the addresses of bind that this machine did not have lately. The zero lostAddrs has none.
+type lostAddrs struct {
+	mu    sync.Mutex
+	until map[netip.Addr]time.Time // when each is tried again
+}
+
+// note adds the address that the error of an attempt names as lost. It reports whether there is one.
+func (l *lostAddrs) note(now time.Time, err error) bool {
+	var lost *lostError
+	if !errors.As(err, &lost) {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.until, func(_ netip.Addr, end time.Time) bool { return !now.Before(end) })
+	if l.until == nil {
+		l.until = map[netip.Addr]time.Time{}
+	}
+	l.until[lost.from] = now.Add(lostFor)
+	return true
+}
+
+// present returns those of some addresses that are not lost; all of them if all are.
+func (l *lostAddrs) present(now time.Time, all []netip.Addr) []netip.Addr {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	isLost := func(a netip.Addr) bool { return now.Before(l.until[a]) }
+	if slices.ContainsFunc(all, func(a netip.Addr) bool { return !isLost(a) }) {
+		all = slices.DeleteFunc(all, isLost)
+	}
+	return all
 }
 
 // origin is the address of bind that a session leaves from. Its methods take the session's bind,

@@ -232,6 +232,7 @@ func TestBindToALostAddress(t *testing.T) {
 					t.Errorf("one leaves from %v", a.from)
 				}
 			}
+			synctest.Wait()
 			if want := "from 192.0.2.1: bind: cannot assign"; !strings.Contains(r.log.String(), want) {
 				t.Errorf("the log lacks %q: %s", want, r.log)
 			}
@@ -255,6 +256,39 @@ func TestBindToALostAddress(t *testing.T) {
 			next(t, conns).Close()
 		})
 	}
+}
+
+// Sessions remember for some seconds which address of bind is lost. So they spread over the others, none
+// waits for the bucket of the lost one, and only one in that time tries it.
+func TestLostAddressIsLeftOut(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		three := netip.MustParseAddr("192.0.2.3")
+		for _, lines := range []string{"", `per = "bind"`} {
+			to, conns := listen(t)
+			r := run(t, binding(to, "1000 connections/s", lines, []netip.Addr{ourOne, ourTwo, three}))
+			memoryOf(t).Refuse(ourOne, unix.EADDRNOTAVAIL)
+			from := map[netip.Addr]int{}
+			for range 13 {
+				r.dial("l")
+				from[arrivals(t, conns, time.Now(), 1)[0].from]++
+			}
+			if diff := from[ourTwo] - from[three]; diff < -1 || diff > 1 {
+				t.Errorf("%q: the sessions leave from %v", lines, from)
+			}
+			if got := r.failures(to)[stats.Unfit]; got != 1 {
+				t.Errorf("%q: %d sessions have tried the lost address", lines, got)
+			}
+			memoryOf(t).Refuse(ourOne, nil)
+			time.Sleep(lostFor) // in virtual time
+			for range 3 {
+				r.dial("l")
+				from[arrivals(t, conns, time.Now(), 1)[0].from]++
+			}
+			if from[ourOne] == 0 {
+				t.Errorf("%q: when it is back, no session leaves from it: %v", lines, from)
+			}
+		}
+	})
 }
 
 // A policy in the shadow chooses among its own addresses.

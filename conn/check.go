@@ -58,10 +58,9 @@ func (s *Server) connectCheck(ctx context.Context, by *terms, name string, to ne
 			continue
 		}
 		c, err := s.connectFrom(ctx, from, to)
-		if !isOfSource(err) {
+		if unfit = sourceError(err, from.Addr); !isOfSource(unfit) {
 			return c, err
 		}
-		unfit = sourceError(err, from.Addr)
 	}
 	if unfit != nil {
 		return nil, unfit

@@ -91,6 +91,7 @@ func (d *dialling) chooseOurs(to netip.AddrPort) sock.Local {
 // session's lock is held.
 func (d *dialling) tryNextBind(err error) bool {
 	t := d.session
+	t.service.lost.note(time.Now(), err)
 	if !isOfSource(err) || !t.course.origin.next(t.conf.Bind, t.course.destination.Addr()) {
 		t.course.origin.unfit = 0
 		return false

@@ -21,7 +21,8 @@ type service struct {
 	terms  atomic.Pointer[terms] // replaced by a reload
 	stats  stats.Listener
 	gate   gate                 // bounds the sessions (max_sessions)
-	turn   atomic.Uint32        // whose turn it is of the addresses of bind
+	turns  [2]atomic.Uint32     // whose turn it is of the addresses of bind: towards IPv6, and towards IPv4
+	lost   lostAddrs            // addresses of bind that this machine did not have lately
 	faults [numFaults]ratelimit // bounds how often each fault is logged
 	relays relayCount           // of SOCKS clients
 }

@@ -96,19 +96,29 @@ func writeAll(end sock.End, data []byte) error {
 	return err
 }
 
-// sourceError returns a PortError if err says that an address of ours has no port free, and names
-// the address if err says that this machine does not have it.
+// A lostError says that this machine does not have an address of bind.
+type lostError struct{ from netip.Addr }
+
+func (e *lostError) Error() string {
+	return fmt.Sprintf("from %v: bind: %v", e.from, unix.EADDRNOTAVAIL)
+}
+
+func (e *lostError) Unwrap() error { return unix.EADDRNOTAVAIL }
+
+// sourceError returns a PortError if err says that an address of ours has no port free, and a lostError if
+// it says that this machine does not have the address.
 func sourceError(err error, from netip.Addr) error {
 	switch {
 	case errors.Is(err, sock.ErrNoPort):
 		return &upstream.PortError{From: from}
 	case from.IsValid() && errors.Is(err, unix.EADDRNOTAVAIL):
-		return fmt.Errorf("from %v: %w", from, err)
+		return &lostError{from}
 	}
 	return err
 }
 
-// isOfSource reports whether an attempt may succeed from another address of ours.
+// isOfSource reports whether an attempt may succeed from another address of ours: err is a PortError or a
+// lostError.
 func isOfSource(err error) bool {
-	return errors.As(err, new(*upstream.PortError)) || errors.Is(err, unix.EADDRNOTAVAIL)
+	return errors.As(err, new(*upstream.PortError)) || errors.As(err, new(*lostError))
 }
