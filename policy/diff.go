@@ -87,7 +87,7 @@ func summary[T any](t *T, defaults T, fields []field[T]) string {
 	var parts []string
 	for _, f := range fields {
 		switch {
-		case f.get(t) == f.get(&defaults):
+		case f.same(t, &defaults):
 		case f.family != nil:
 			parts = append(parts, f.print(t)) // with the names
 		default:

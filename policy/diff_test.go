@@ -103,6 +103,67 @@ weight = 3`, 1))
 	}
 }
 
+// A class, a fleet and a master may be called "none", which is also printed where there is none.
+func TestDiffOfTheNameNone(t *testing.T) {
+	const named = `
+[fleet.none]
+address = "127.0.0.1:6379"
+sentinel = "none"
+[class.none]
+rate = "30 kB/s"
+shared = "none"
+[class.a]
+rate = "1 kB/s"
+parent = "none"
+[listener.web]
+listen = "127.0.0.1:1"
+upstream = "echo:"
+class = "none"
+return_class = "none"
+[tc.eth0]
+class = "none"
+ingress = "none"
+`
+	without := named
+	for _, line := range []string{"sentinel", "shared", "parent", "return_class", "ingress"} {
+		without = strings.Replace(without, line+" = \"none\"\n", "", 1)
+	}
+	want := `
+~ fleet none: sentinel "none" -> none
+~ class none: shared "none" -> none
+~ class a: parent "none" -> none
+~ listener web: return_class "none" -> none
+~ tc eth0: ingress "none" -> none
+`
+	old := mustParse(t, named)
+	if diff := cmp.Diff(want, diffLines(old, mustParse(t, without))); diff != "" {
+		t.Error("(-want +got):\n" + diff)
+	}
+	if got, want := diffLines(mustParse(t, before), old), `class a: parent "none", rate 8kbit`; !strings.Contains(got, want) {
+		t.Errorf("%q is missing in %s", want, got)
+	}
+	var b strings.Builder
+	if err := old.WriteTree(&b); err != nil || !strings.Contains(b.String(), "parent           \"none\"\n") {
+		t.Errorf("%v, and the tree is\n%s", err, &b)
+	}
+}
+
+// A value that says what is so without it is no change.
+func TestDiffOfWhatIsMeantAnyway(t *testing.T) {
+	const entry = `
+[class.a]
+rate = "1mbit"
+[listener.x]
+listen = "127.0.0.1:1"
+mode = "socks5"
+allow = "*.example"
+class = "a"
+`
+	if got := diffLines(mustParse(t, entry), mustParse(t, strings.Replace(entry, "mode", "inside = \"tcp\"\nmode", 1))); got != "\n" {
+		t.Errorf("there are changes:%s", got)
+	}
+}
+
 func diffLines(old, new *Policy) string {
 	var b strings.Builder
 	b.WriteByte('\n')

@@ -98,14 +98,32 @@ func require[T any](f field[T]) field[T] {
 	return f
 }
 
-// emptyAs makes a field print a word if the value is left out.
+// emptyAs makes a field print a word if the value is left out. The word is no value: what is spelled
+// like it, such as the name of a class, is printed in quotes.
 func emptyAs[T any](word string, f field[T]) field[T] {
 	get, none := f.get, f.get(new(T))
+	f.get = func(t *T) string {
+		switch s := get(t); s {
+		case none:
+			return word
+		case word:
+			return quote(s)
+		default:
+			return s
+		}
+	}
+	return f
+}
+
+// emptyMeans makes a field print the value that it has if the value is left out.
+func emptyMeans[T any](value string, f field[T]) field[T] {
+	get, none := f.get, f.get(new(T))
+	f.apart = nil
 	f.get = func(t *T) string {
 		if s := get(t); s != none {
 			return s
 		}
-		return word
+		return value
 	}
 	return f
 }
@@ -217,7 +235,7 @@ func inline[V any](v *V, fields []field[V]) string {
 	var parts []string
 	for _, f := range fields {
 		switch s := f.get(v); {
-		case s == f.get(new(V)):
+		case f.same(v, new(V)):
 		case f.takes&lists != 0:
 			parts = append(parts, f.name+" = "+f.apart(v))
 		case f.takes&texts != 0:

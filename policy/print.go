@@ -102,7 +102,7 @@ func table[T any](section string, t, defaults *T, fields []field[T], only map[st
 	width, longest := 0, 0
 	for _, f := range fields {
 		width = max(width, len(f.name))
-		if f.get(t) == f.get(defaults) {
+		if f.same(t, defaults) {
 			longest = max(longest, len(f.print(t)))
 		}
 	}
@@ -112,7 +112,7 @@ func table[T any](section string, t, defaults *T, fields []field[T], only map[st
 			text = cmp.Or(only[join(section, f.name)], text)
 		}
 		line := fmt.Sprintf("%-*s  %s", width, f.name, text)
-		if f.get(t) == f.get(defaults) && !f.required && only == nil {
+		if f.same(t, defaults) && !f.required && only == nil {
 			line = fmt.Sprintf("%-*s  %-*s  (default)", width, f.name, longest, text)
 		}
 		lines = append(lines, line)
