@@ -130,6 +130,13 @@ func checkHash(t *testing.T, p *Policy, dir string) {
 // What a key include may name, and what it reads.
 func TestInclude(t *testing.T) {
 	class := func(name string) string { return "[class." + name + "]\nrate = \"1mbit\"\n" }
+	out, in, err := os.Pipe() // nobody writes to it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	defer out.Close()
+	passed := fmt.Sprint(out.Fd())
 	for _, c := range []struct {
 		name, include string
 		classes       []string // nil: there is an error
@@ -149,12 +156,14 @@ func TestInclude(t *testing.T) {
 		{"a directory that cannot be read", `"loop/*.toml"`, nil, "shaper.toml:2:11: daemon.include: open DIR/loop: too many levels"},
 		{"a pipe", `"pipe*"`, nil, "shaper.toml:2:11: daemon.include: open DIR/pipe: it is not a regular file"},
 		{"a device", `"/dev/zero"`, nil, "shaper.toml:2:11: daemon.include: open /dev/zero: it is not a regular file"},
+		{"what the caller has passed", `"/dev/fd/PASSED"`, nil, "shaper.toml:2:11: daemon.include: open /dev/fd/PASSED: it is not a regular file"},
 		{"a dangling link", `"dangling*"`, nil, "shaper.toml:2:11: daemon.include: open DIR/dangling: no such file"},
 		{"a bad pattern", `"[.toml"`, nil, `:2:11: daemon.include: "[.toml" cannot be the name of a file`},
 		{"an integer", `3`, nil, "3 is an integer"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dir := trial.Files(t, map[string]string{"shaper.toml": "[daemon]\ninclude = " + c.include + "\n" + class("main"),
+			include := strings.ReplaceAll(c.include, "PASSED", passed)
+			dir := trial.Files(t, map[string]string{"shaper.toml": "[daemon]\ninclude = " + include + "\n" + class("main"),
 				"a.toml": class("a"), "b.toml": class("b"), "x1/x.toml": class("x1"), "x1/.x.toml": class("hidden"), "x2/x.toml": class("x2")})
 			if err := errors.Join(os.Symlink("loop", filepath.Join(dir, "loop")), os.Symlink("none", filepath.Join(dir, "dangling")),
 				syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600)); err != nil {
@@ -162,7 +171,7 @@ func TestInclude(t *testing.T) {
 			}
 			p, _, err := Load(filepath.Join(dir, "shaper.toml"))
 			if c.classes == nil {
-				if want := strings.ReplaceAll(c.problem, "DIR", dir); err == nil || !strings.Contains(err.Error(), want) {
+				if want := strings.NewReplacer("DIR", dir, "PASSED", passed).Replace(c.problem); err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("error %v, want one with %q", err, want)
 				}
 				return

@@ -21,7 +21,7 @@ type File struct {
 // of them are as they were at one moment. It is an error if one changes meanwhile, or if they are
 // too large. Then Read does not read all of them.
 func Read(path string) ([]File, error) {
-	main, info, err := readFile(path)
+	main, info, err := readMain(path)
 	if err != nil {
 		return nil, err
 	}
@@ -113,15 +113,28 @@ func (r *reading) unchanged(patterns []pattern, pieces []piece) error {
 
 // ReadFile returns the file at path alone, without the pieces that it includes.
 func ReadFile(path string) (File, error) {
-	file, _, err := readFile(path)
+	file, _, err := readMain(path)
 	return file, err
+}
+
+// readMain is readFile for the file that the caller has named. The caller may have passed a descriptor instead.
+func readMain(path string) (File, fs.FileInfo, error) {
+	if isPassed(path) {
+		return readNow(path)
+	}
+	return readFile(path)
 }
 
 // readFile reads one file. It is an error if the file changes meanwhile, or if to open it may take for ever.
 func readFile(path string) (file File, before fs.FileInfo, err error) {
-	if before, err := os.Stat(path); err == nil && !before.Mode().IsRegular() && !before.IsDir() && !isPassed(path) {
+	if before, err := os.Stat(path); err == nil && !before.Mode().IsRegular() && !before.IsDir() {
 		return file, nil, &fs.PathError{Op: "open", Path: path, Err: errors.New("it is not a regular file")}
 	}
+	return readNow(path)
+}
+
+// readNow opens and reads a file. It is an error if the file changes meanwhile.
+func readNow(path string) (file File, before fs.FileInfo, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return file, nil, err
