@@ -26,7 +26,7 @@ class = "a"
 [listener.y]
 listen = "127.0.0.1:0"
 mode = "connect"
-allow = ["https://me:s3cret@api.example/", "api.example:443/?token=s3cret"]
+allow = ["https://me:s3cret@api.example/", "api.example:443/?token=s3cret", "X-Key:abc:s3cret", "[X-Key:s3cret]", "[X-Key:s3cret"]
 class = "a"
 [[rule]]
 "header:X-Api-Key" = ["s3cret*s3cret*", "s3\u0001cret", 54, true, 1.5, ["s3cret"]]

@@ -33,13 +33,16 @@ func parseTarget(s string) (t Target, err error) {
 	}
 	if inner, ok := strings.CutPrefix(host, "["); ok {
 		if host, ok = strings.CutSuffix(inner, "]"); !ok {
-			return t, complain(targetForm, "%q is not a destination", s)
+			return t, complain(targetForm, "a bracket is not closed")
 		}
 	}
 	if t.Prefix, err = parsePrefix(host); err == nil {
 		return t, nil
 	}
-	if strings.Contains(host, "/") || strings.Contains(host, ":") {
+	if first, _, several := strings.Cut(host, ":"); several {
+		return t, complain(targetForm, "what follows %q is no part of an address", first+":") // as above
+	}
+	if strings.Contains(host, "/") {
 		return t, err
 	}
 	t.Prefix, t.Name = netip.Prefix{}, strings.ToLower(strings.TrimSuffix(host, "."))

@@ -4,11 +4,14 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"time"
 
 	"shaper/policy"
@@ -68,13 +71,29 @@ func askHTTP(c net.Conn, host string, terms policy.Health) error {
 	}
 	answer, err := http.ReadResponse(bufio.NewReader(io.LimitReader(c, maxHead)), nil)
 	if err != nil {
-		return fmt.Errorf("GET %s: %w", terms.ShownHTTP(), err)
+		return badAnswer{terms, err}
 	}
 	if answer.StatusCode < 200 || answer.StatusCode > 399 {
-		return fmt.Errorf("GET %s: %s", terms.ShownHTTP(), answer.Status)
+		return badAnswer{terms, errors.New(answer.Status)}
 	}
 	return nil
 }
+
+// A badAnswer says what is wrong with an answer. An upstream may repeat in it what it was asked, so
+// the text hides the query, also in the quotes in which net/http puts an answer.
+type badAnswer struct {
+	terms policy.Health
+	err   error
+}
+
+func (b badAnswer) Error() string {
+	shown := b.terms.ShownHTTP()
+	quoted := strconv.Quote(b.terms.HTTP)
+	quoted = quoted[1 : len(quoted)-1]
+	return "GET " + shown + ": " + strings.NewReplacer(b.terms.HTTP, shown, quoted, shown).Replace(b.err.Error())
+}
+
+func (b badAnswer) Unwrap() error { return b.err }
 
 // maxHead bounds the head of an answer.
 const maxHead = 64 << 10

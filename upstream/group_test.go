@@ -363,7 +363,7 @@ func TestChecks(t *testing.T) {
 			c.Close()
 		}
 	}
-	overHTTP, overSMPP := policy.Health{HTTP: "/up?key=s3cret"}, policy.Health{SMPP: true}
+	overHTTP, overSMPP := policy.Health{HTTP: `/up?key="s3cret`}, policy.Health{SMPP: true}
 	for name, c := range map[string]struct {
 		health policy.Health
 		serve  func(net.Conn)
@@ -375,6 +375,8 @@ func TestChecks(t *testing.T) {
 		"http 503":           {overHTTP, answer("HTTP/1.1 503 No\r\n\r\n"), false},
 		"http nothing":       {overHTTP, answer(""), false},
 		"http another":       {overHTTP, answer("220 smtp.example\r\n"), false},
+		"http echo":          {overHTTP, answer("GET /up?key=\"s3cret HTTP/1.1\r\n"), false},
+		"http echoed":        {overHTTP, answer("HTTP/1.1 404 /up?key=\"s3cret is not here\r\n\r\n"), false},
 		"http silence":       {overHTTP, func(net.Conn) {}, false},
 		"smpp response":      {overSMPP, pdu("\x00\x00\x00\x10\x80\x00\x00\x15\x00\x00\x00\x00\x00\x00\x00\x01"), true},
 		"smpp nack":          {overSMPP, pdu("\x00\x00\x00\x10\x80\x00\x00\x00\x00\x00\x00\x04\x00\x00\x00\x01"), true},
