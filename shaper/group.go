@@ -59,3 +59,15 @@ func (c *Class) owner() *Class {
 	}
 	return c
 }
+
+// Named returns the class that the policy names: the class whose bucket or group c is, or c
+// itself.
+func (c *Class) Named() *Class {
+	if c == nil {
+		return c
+	}
+	if c = c.owner(); c.bucketOf == nil {
+		return c
+	}
+	return c.bucketOf.class
+}

@@ -117,18 +117,6 @@ func (c *Class) Quit(now time.Time) {
 	retireIfUnused(now, c)
 }
 
-// Named returns the class that the policy names: the class whose bucket or group c is, or c
-// itself.
-func (c *Class) Named() *Class {
-	if c == nil {
-		return c
-	}
-	if c = c.owner(); c.bucketOf == nil {
-		return c
-	}
-	return c.bucketOf.class
-}
-
 func (k *keys) len() int { return len(k.active) + k.idle.remembered() }
 
 // bucket returns the bucket of a key, and opens it if there is none.

@@ -46,6 +46,7 @@ type slots struct {
 	open    int               // how many sessions have their slot
 	places  int               // how many places are taken
 	waiters leaky.Queue[Slot] // sessions that wait for a place
+	queued  int               // how many wait in the class, or in one of its buckets
 	removed bool              // nobody gets a place; see LetIn
 }
 
@@ -156,6 +157,13 @@ func (s *Slot) occupy(in shadow) {
 func (s *Slot) wait(in *slots) {
 	s.waitsIn, s.place.Value = in, s
 	in.waiters.Push(&s.place)
+	in.of.Named().slots.queued++
+}
+
+// leaveQueue undoes wait.
+func (s *Slot) leaveQueue() {
+	s.waitsIn.waiters.Remove(&s.place)
+	s.waitsIn.of.Named().slots.queued--
 }
 
 // release undoes climb, and returns the slots that others get by that. The caller holds the
@@ -168,7 +176,7 @@ func (s *Slot) release() (next []*Slot) {
 	if s.held {
 		s.class.slots.count(-1)
 	} else {
-		s.waitsIn.waiters.Remove(&s.place)
+		s.leaveQueue()
 		s.class.slots.countPlaces(-1, s.waitsIn)
 	}
 	s.held, s.waitsIn = false, nil
@@ -214,7 +222,7 @@ func (p *slots) admit() (next []*Slot) {
 	for ; p != nil; p = p.above() {
 		for p.waiters.Len() > 0 && !p.isFull() {
 			s := p.waiters.Front().Value
-			p.waiters.Remove(&s.place)
+			s.leaveQueue()
 			s.waitsIn = nil
 			p.places++
 			if s.climb(p.above()) {
@@ -251,7 +259,7 @@ func (p *slots) withdrawFrom(from *slots) {
 	for e := from.waiters.Front(); e != nil; {
 		s := e.Value
 		if e = e.Next(); s.class.isBeneath(&p.of.node) {
-			from.waiters.Remove(&s.place)
+			s.leaveQueue()
 			p.countPlaces(-1, from)
 			s.wait(p)
 		}

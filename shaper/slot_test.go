@@ -70,6 +70,28 @@ func TestWaitsForASlot(t *testing.T) {
 	holds(t, a.Status().Waits(start), "", "", 0)
 }
 
+// Sessions that wait in a bucket wait in its class.
+func TestWaitsForASlotOfABucket(t *testing.T) {
+	c := NewClass(start, perSource(9, withSlots(leakyClass("1 messages/s"), 2)))
+	busy, other := c.Join(start, client(1)), c.Join(start, client(2))
+	open := take(t, busy, 2, 2)
+	take(t, other, 1, 1)
+	holds(t, c.Status().Waits(start), "", "", 0)
+	first, second := take(t, busy, 1, 0)[0], take(t, busy, 1, 0)[0]
+	holds(t, c.Status().Waits(start), "test", HoldSlots, -1)
+	want := []Hold{{"test", BySlots, time.Time{}, "max_connections allows 2 for each bucket, and all of some are taken; sessions that wait for one to end: 2"}}
+	if w := c.Status().Why(start); w.Sessions != 2 || !slices.Equal(w.Path, want) {
+		t.Errorf("two wait: %+v", w)
+	}
+	open[0].Release() // the first gets a slot
+	second.Move(other)
+	wantHeld(t, []*waiter{first, second}, true, true)
+	holds(t, c.Status().Waits(start), "", "", 0)
+	if w := c.Status().Why(start); w.Sessions != 0 || len(w.Path) != 0 {
+		t.Errorf("nobody waits: %+v", w)
+	}
+}
+
 func TestSlotsOfAClass(t *testing.T) {
 	_, a, _ := threeSlots()
 	all := take(t, a, 4, 2)
@@ -195,8 +217,11 @@ func TestSlotsUnderAnyUse(t *testing.T) {
 // session waits that need not, and all are in the order in which they came.
 func holdSlots(t *rapid.T, all []*waiter, classes []*Class) {
 	open, places := map[*Class]int{}, map[*Class]int{}
-	waits := map[*Class]bool{}
+	waits, queued := map[*Class]bool{}, map[*Class]int{}
 	for _, s := range all {
+		if !s.Held() {
+			queued[s.waitsIn.of]++
+		}
 		switch {
 		case s.Held() && waits[s.class]:
 			t.Fatalf("a session has overtaken another one in %s", s.class.Name())
@@ -215,6 +240,9 @@ func holdSlots(t *rapid.T, all []*waiter, classes []*Class) {
 	for _, c := range classes {
 		if open[c] != c.open || places[c] != c.places {
 			t.Fatalf("%s counts %d open sessions and %d places, want %d and %d", c.Name(), c.open, c.places, open[c], places[c])
+		}
+		if queued[c] != c.queued {
+			t.Fatalf("%s counts %d sessions that wait there, want %d", c.Name(), c.queued, queued[c])
 		}
 	}
 }

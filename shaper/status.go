@@ -33,7 +33,8 @@ func (s Status) Why(now time.Time) Why {
 
 // Waits returns what the next item waits for at now. It looks at the queues of the class, of its
 // buckets and of its groups. If only classes beneath have items, it returns what holds those up in
-// this class and above. If no item waits, but sessions wait for a slot of the class, it returns that. Waits
+// this class and above. If no item waits, but sessions wait for a slot of the class or of
+// one of its buckets, it returns that. Waits
 // returns nil if nothing waits, or only for its turn. If something waits
 // in more than a thousand buckets, Waits looks at a thousand of them, and at the one whose turn is
 // the next.
@@ -42,7 +43,7 @@ func (s Status) Waits(now time.Time) *stats.Hold {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	if c.waiting == 0 {
-		if c.slots.waiters.Len() > 0 {
+		if c.slots.queued > 0 {
 			return hold{&c.conf, HoldSlots, limit.Never}.reading()
 		}
 		return nil

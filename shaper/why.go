@@ -82,12 +82,15 @@ func (r *rehearsal) why(of *node) (w Why) {
 // The caller holds the lock of the tree.
 func slotHolds(p *slots) (waiting int, all []Hold) {
 	for ; p != nil; p = p.above() {
-		if p.most == 0 || !p.isFull() {
+		text := fmt.Sprintf("max_connections allows %d, and all are taken", p.most)
+		switch {
+		case p.of.keys != nil && p.queued > 0:
+			text = fmt.Sprintf("max_connections allows %d for each bucket, and all of some are taken", p.of.conf.MaxConnections)
+		case p.most == 0 || !p.isFull():
 			continue
 		}
-		waiting += p.waiters.Len()
-		text := fmt.Sprintf("max_connections allows %d, and all are taken; sessions that wait for one to end: %d", p.most, p.waiters.Len())
-		all = append(all, Hold{p.of.name, BySlots, time.Time{}, text})
+		waiting += p.queued
+		all = append(all, Hold{p.of.name, BySlots, time.Time{}, fmt.Sprintf("%s; sessions that wait for one to end: %d", text, p.queued)})
 	}
 	return waiting, all
 }
