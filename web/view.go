@@ -12,7 +12,7 @@ const mostClasses = 2000
 // Tree is the view "classes".
 type Tree struct {
 	Total   int     `json:"total"`
-	Classes []Class `json:"classes"` // in the order of their names; if there are too many, those in which most waits
+	Classes []Class `json:"classes"` // in the order of their names; if there are too many, those in which most items wait, and those in which sessions do
 }
 
 // ClassView is the view "class/NAME".
@@ -40,9 +40,20 @@ func (d *Dashboard) view(name string) any {
 func newTree(all []Class) Tree {
 	t := Tree{len(all), all}
 	if len(all) > mostClasses {
-		slices.SortStableFunc(all, func(a, b Class) int { return cmp.Compare(b.Items, a.Items) })
+		slices.SortStableFunc(all, moreWaits)
 		t.Classes = all[:mostClasses]
 		slices.SortFunc(t.Classes, func(a, b Class) int { return cmp.Compare(a.Name, b.Name) })
 	}
 	return t
+}
+
+// moreWaits orders classes by how many items wait, and those without any by whether sessions wait.
+func moreWaits(a, b Class) int {
+	sessions := func(c Class) int {
+		if c.WaitsFor != nil {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(b.Items, a.Items), cmp.Compare(sessions(b), sessions(a)))
 }

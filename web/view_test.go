@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"shaper/stats"
 )
 
 // idleClasses returns n classes in which nothing waits.
@@ -20,6 +22,9 @@ func TestTreeIsBounded(t *testing.T) {
 	for i := range 50 {
 		all[i*40].Items = int64(i + 1)
 	}
+	last := &all[len(all)-1]
+	last.WaitsFor = &stats.Hold{Class: last.Name, Limit: "max_connections"}
+	lastName := last.Name
 	got := newTree(all)
 	waiting := 0
 	for _, c := range got.Classes {
@@ -29,6 +34,9 @@ func TestTreeIsBounded(t *testing.T) {
 	}
 	if got.Total != mostClasses+100 || len(got.Classes) != mostClasses || waiting != 50 {
 		t.Errorf("%d of %d classes, something waits in %d", len(got.Classes), got.Total, waiting)
+	}
+	if !slices.ContainsFunc(got.Classes, func(c Class) bool { return c.Name == lastName }) {
+		t.Error("the class in which only sessions wait is missing")
 	}
 	if !slices.IsSortedFunc(got.Classes, func(a, b Class) int { return strings.Compare(a.Name, b.Name) }) {
 		t.Error("the classes are not in the order of their names")
