@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"shaper/calendar"
 	"shaper/limit"
 	"shaper/policy"
 	"shaper/unit"
@@ -197,8 +198,8 @@ func anyScript(t *rapid.T) script {
 	return s
 }
 
-// anyAdapting returns a policy of any algorithm, rate and window; a ceil has no
-// more units than the rate that it stands for.
+// anyAdapting returns a policy of any algorithm, rate and window, also of the calendar, and with any
+// further limits; a ceil has no more units than the rate that it stands for.
 func anyAdapting(t *rapid.T) policy.Class {
 	period := rapid.SampledFrom([]time.Duration{second, 10 * second, time.Minute, time.Hour, 24 * time.Hour}).Draw(t, "period")
 	conf := classBy(rapid.SampledFrom(algorithms).Draw(t, "algorithm"), "1 messages/s")
@@ -206,11 +207,18 @@ func anyAdapting(t *rapid.T) policy.Class {
 	switch {
 	case conf.Algorithm.HasBurst():
 		conf.Burst = policy.Burst{N: rapid.Int64Range(1, 20).Draw(t, "burst"), Kind: unit.Messages}
+	case conf.Algorithm == policy.FixedWindow && rapid.Bool().Draw(t, "calendar"):
+		day := byDay("1 messages/day", rapid.SampledFrom([]string{"UTC", "America/Los_Angeles", "Pacific/Auckland"}).Draw(t, "zone"))
+		conf.Window, conf.Zone = day.Window, day.Zone
+		conf.Window.Period = rapid.SampledFrom([]calendar.Period{calendar.Day, calendar.Week, calendar.Month}).Draw(t, "days")
 	case conf.Algorithm.HasWindow():
 		conf.Window.Length = unit.Duration(period) * unit.Duration(rapid.Int64Range(1, 3).Draw(t, "windows"))
 	}
 	if paced := rapid.Bool().Draw(t, "headroom"); paced && (!conf.Algorithm.HasWindow() || conf.Rate.Units(time.Duration(conf.Window.Length)) > 1) {
 		conf.Headroom = 20_000
+	}
+	if conf.Also = anyAlso(t, unit.Messages); rapid.Bool().Draw(t, "days too") {
+		conf.Also = append(conf.Also, byDay("5 messages/day", "America/Los_Angeles"))
 	}
 	return conf
 }
@@ -251,10 +259,12 @@ func (s script) most() time.Duration {
 		units += cost
 	}
 	for _, conf := range s.confs {
-		if most += 2 * paceOf(conf).rate.Time(units); conf.Algorithm.HasWindow() {
+		p := paceOf(bucketPolicy(conf)) // a class with buckets limits nothing itself
+		for r := range p.restraints() {
 			// A sliding window of one unit is full in every second window, and each
-			// item that is larger than a window waits for an empty one.
-			most += time.Duration(2*units+4) * conf.Own().WindowInForce()
+			// item that is larger than a window waits for an empty one. A window of the
+			// calendar is shorter than two of its nominal length.
+			most += 2*r.rate.Time(units) + time.Duration(2*units+4)*r.window
 		}
 	}
 	return most
