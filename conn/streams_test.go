@@ -84,6 +84,30 @@ func halfClosedSessionTimesOut(t *testing.T) {
 	}
 }
 
+// A half-closed session lives as long as half_close_timeout says, and longer if something moves.
+func TestHalfClosedSessionLives(t *testing.T) { virtually(t, halfClosedSessionLives) }
+
+func halfClosedSessionLives(t *testing.T) {
+	for _, protocol := range []string{"tcp", "lines"} {
+		addr, conns := listen(t)
+		r := run(t, class("c", fast)+listener("l", protocol, addr, "c", `idle_timeout = "2h"`, `half_close_timeout = "1h"`))
+		client, upstream := r.open(conns)
+		client.SetDeadline(time.Now().Add(3 * time.Hour))
+		upstream.SetDeadline(time.Now().Add(3 * time.Hour))
+		client.CloseWrite()
+		expectEOF(t, upstream)
+		time.Sleep(59 * time.Minute)
+		send(t, upstream, "x\n")
+		expect(t, client, "x\n")
+		last := time.Now()
+		expectReset(t, client)
+		if after := time.Since(last); after < time.Hour || after > time.Hour+time.Minute {
+			t.Errorf("%s: the session ends %v after the last byte", protocol, after)
+		}
+		r.awaitEnd(stats.TimedOut, 1)
+	}
+}
+
 // half_close_timeout does not bound a session that is open in both directions.
 func TestHalfCloseTimeoutIsForOneDirection(t *testing.T) {
 	virtually(t, halfCloseTimeoutIsForOneDirection)

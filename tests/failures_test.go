@@ -6,7 +6,7 @@ package tests
 //	no descriptors for accept: no spin, recovers   TestWithoutDescriptors, conn TestNoDescriptors
 //	the client leaves during the dial              conn TestClientLeavesDuringDial, TestClientLeavesDuringResolve, TestSessionEndedDuringDial
 //	slow readers, zero windows, time-outs          conn TestStalledReader, TestIdleTimeout, TestWaitingIsNotIdle
-//	half-close                                     conn TestHalfCloseOfClient, TestHalfCloseOfUpstream, TestHalfClosedSessionTimesOut, TestHalfCloseTimeoutIsForOneDirection
+//	half-close                                     conn TestHalfCloseOfClient, TestHalfCloseOfUpstream, TestHalfClosedSessionTimesOut, TestHalfClosedSessionLives, TestHalfCloseTimeoutIsForOneDirection
 //	a reset is relayed; truncation is no clean end conn TestResetGoesOn, TestResetWhileWaiting, TestTruncationIsAReset
 //	truncated TLS is no clean end                  conn TestTLSTruncation, TestTLSTruncationLosesNothing, TestTLSResetWhileWaiting
 //	TLS: silent clients, failing handshakes        TestTLSUpstreamIsVerified, conn TestTLSOfClientFails, TestTLSOfUpstreamFails
