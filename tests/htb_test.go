@@ -40,7 +40,8 @@ type pattern struct {
 	htb   []float64 // share of each node by HTB's rule; nil: the same as shaper's
 }
 
-// In most patterns the children have assured rates of 10 and 5 of the root's 30 units.
+// In most patterns the children have assured rates of 10 and 5 of the root's 30 units. Without full
+// sizes, every sixth is tried.
 var patterns = []pattern{
 	{"both greedy", []node{{"a", "", 10, 30, 4, 1, greedy, 17.5}, {"b", "", 5, 30, 4, 1, greedy, 12.5}}, nil},
 	{"by weight", []node{{"a", "", 10, 30, 4, 2, greedy, 20}, {"b", "", 5, 30, 4, 1, greedy, 10}}, nil},
@@ -48,6 +49,7 @@ var patterns = []pattern{
 	{"by priority", []node{{"a", "", 10, 30, 0, 1, greedy, 25}, {"b", "", 5, 30, 4, 1, greedy, 5}}, nil},
 	{"by priority, the other", []node{{"a", "", 10, 30, 4, 1, greedy, 10}, {"b", "", 5, 30, 0, 1, greedy, 20}}, nil},
 	{"one idle", []node{{"a", "", 10, 30, 4, 1, greedy, 30}, {"b", "", 5, 30, 4, 1, 0, 0}}, nil},
+	{"three alike", []node{{"a", "", 5, 30, 4, 1, greedy, 10}, {"b", "", 5, 30, 4, 1, greedy, 10}, {"c", "", 5, 30, 4, 1, greedy, 10}}, nil},
 	{"the other idle", []node{{"a", "", 10, 30, 4, 1, 0, 0}, {"b", "", 5, 30, 4, 1, greedy, 30}}, nil},
 	{"one below its assured rate", []node{{"a", "", 10, 30, 4, 1, greedy, 27}, {"b", "", 5, 30, 4, 1, 3, 3}}, nil},
 	{"one between assured and ceil", []node{{"a", "", 10, 30, 4, 1, greedy, 23}, {"b", "", 5, 30, 4, 1, 7, 7}}, nil},
