@@ -1,7 +1,7 @@
 package tests
 
-// This table lists each requirement on faults, and the tests for it. A test without a package
-// name is in this package, and runs the whole program.
+// This table lists each requirement on faults, and the tests for it. Tests without a package
+// name before them are in this package, and run the whole program. TestTableOfFailures finds them all.
 //
 //	no descriptors for accept: no spin, recovers   TestWithoutDescriptors, conn TestNoDescriptors
 //	the client leaves during the dial              conn TestClientLeavesDuringDial, TestClientLeavesDuringResolve, TestSessionEndedDuringDial
@@ -40,20 +40,24 @@ package tests
 //	shares and turns in a class tree               shaper TestTreeIsNaive, TestTreeSharesOfAll, TestKeysDoNotStarveTheAssured
 //	the class of the real destination is charged   conn TestClassByDestination, TestBodyOfWhatIsInFlight, TestAnswersAcrossReload
 //	messages without cost overtake waiting ones    TestPasscodesGoFirst, TestISO8583Links, conn TestRulesOnMessages
-//	a reload gives no new burst                    shaper TestSetGivesNoBurst, TestKeysAreRemembered (a restart does, in this version)
+//	nothing gives a new budget: reload, restart    TestQuotaOutlivesTheProcess, TestCleanStopLosesNothing, shaper TestSetGivesNoBurst, TestKeysAreRemembered
 //	shadow and simulation obey the whole policy    conn TestShadowPolicy, TestShadowPolicyOfDestinations, simulate TestMessages
 //	spoofed addresses: tables are bounded          TestMetricsDoNotGrowWithClients, conn TestFloodOfClients, TestDescriptorsOfDatagramSessions, shaper TestKeysFlood
 //	names that do not resolve delay nobody else    conn TestHangingNamesHoldUpNobody, TestHangingNamesHoldUpNoConnections, TestHangingSecondNameHoldsUpNobody, TestNameOfDatagramsComesBack, TestShutdownDuringResolve, TestShutdownDuringLookup
 //	an address is checked when it is dialled       conn TestLoopIsRefused, TestSelfConnect, TestLoopOfTwoServers
-//	time of day: windows begin with the clock      limit TestWindowsAreThoseOfTheClock, TestWindowsFollowTheMonotonicClock (zones are not in this version)
+//	time of day: windows begin with the clock      limit TestWindowsAreThoseOfTheClock, TestWindowsFollowTheMonotonicClock
+//	zones, days of 23 and 25 hours, one reset      limit TestEachCalendarDayHasItsQuota, TestAClockThatGoesBackOpensNoWindowTwice
 //	no secret is logged, no log is flooded         TestSecretsAreNotTold, conn TestFaultsDoNotFloodTheLog
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -61,6 +65,39 @@ import (
 
 	"shaper/tests/trial"
 )
+
+// Each test that the table above names exists.
+func TestTableOfFailures(t *testing.T) {
+	table, _, _ := strings.Cut(textOf(t, "failures_test.go"), "\nimport (")
+	named := regexp.MustCompile(`(?:([a-z]+) )?(Test[A-Z]\w*)`)
+	found := 0
+	for line := range strings.Lines(table) {
+		if !strings.HasPrefix(line, "//\t") {
+			continue
+		}
+		in := "tests"
+		for _, name := range named.FindAllStringSubmatch(line, -1) {
+			in = cmp.Or(name[1], in)
+			if found++; !hasTest(t, in, name[2]) {
+				t.Errorf("package %s has no %s", in, name[2])
+			}
+		}
+	}
+	if found < 100 {
+		t.Errorf("the table names %d tests", found)
+	}
+}
+
+// hasTest reports whether a package has a test.
+func hasTest(t *testing.T, in, name string) bool {
+	files, err := filepath.Glob("../" + in + "/*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(files, func(file string) bool {
+		return strings.Contains(textOf(t, file), "\nfunc "+name+"(")
+	})
+}
 
 // A suspend earns at most one burst. SIGSTOP and SIGCONT stand for the suspend.
 func TestSuspendEarnsAtMostOneBurst(t *testing.T) {
