@@ -194,3 +194,23 @@ func within(left []time.Duration, bound time.Duration) (n int) {
 	}
 	return n
 }
+
+// Passcodes wait for one message of a campaign, however many wait, or for each other.
+func TestRecipeOfPasscodes(t *testing.T) {
+	p := recipe(t, "Passcodes before bulk")
+	gap := p.Classes[0].Rate.Below(p.Classes[0].Headroom).Time(1)
+	r, left := simulated(t, p, loads(t, p, "rate=150 messages/s,source_addr=ACME", "rate=15 messages/s,source_addr=OTP1"), Options{For: time.Minute})
+	for i := range left[1:] {
+		if d := left[i+1] - left[i]; d < gap || d > gap+time.Millisecond {
+			t.Fatalf("message %d leaves %v after the one before it, want %v", i+1, d, gap)
+		}
+	}
+	passcodes, _ := r.Class("passcodes")
+	bulk, _ := r.Class("bulk")
+	if longest := time.Duration(passcodes.WaitMax); passcodes.Left.Items < 899 || longest > gap+time.Millisecond {
+		t.Errorf("%d passcodes leave, after %v at most, want 15 a second after %v", passcodes.Left.Items, longest, gap)
+	}
+	if bulk.Waiting.Items < 3000 {
+		t.Errorf("only %d messages of the campaign wait", bulk.Waiting.Items)
+	}
+}

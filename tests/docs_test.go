@@ -115,15 +115,18 @@ func runSimulations(t *testing.T, text, dir string) (found int) {
 	return found
 }
 
-// policiesOf writes each policy that a text shows to a file in a new directory. The next command
-// in the text names the file.
+// policiesOf writes the policies that a text shows to files in a new directory. The first command
+// that follows a policy names its file.
 func policiesOf(t *testing.T, text string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	shown := regexp.MustCompile("(?s)```toml\n(.*?)```.*?\n    shaper [^\n]*?([\\w-]+\\.toml)")
-	for _, m := range shown.FindAllStringSubmatch(text, -1) {
-		if err := os.WriteFile(filepath.Join(dir, m[2]), []byte(m[1]), 0o644); err != nil {
-			t.Fatal(err)
+	command := regexp.MustCompile(`\n    shaper [^\n]*?([\w-]+\.toml)`)
+	for _, part := range strings.Split(text, "```toml\n")[1:] {
+		shown, rest, _ := strings.Cut(part, "```")
+		if m := command.FindStringSubmatch(rest); m != nil {
+			if err := os.WriteFile(filepath.Join(dir, m[1]), []byte(shown), 0o644); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	return dir
