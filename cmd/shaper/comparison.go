@@ -41,7 +41,8 @@ func percent(share float64) string { return fmt.Sprintf("%.1f%%", share*100) }
 // printComparison prints the figures of each class side by side. A class that only one policy has
 // gets "-" for the other and for the difference.
 func printComparison(w io.Writer, both comparison) {
-	t := table{header: []string{"CLASS", "", ">" + both.Policy.Policy, ">" + both.Other.Policy, ">DIFFERENCE"}}
+	fmt.Fprintf(w, "A  %s\nB  %s\n\n", both.Policy.Policy, both.Other.Policy) // too long for the header
+	t := table{header: []string{"CLASS", "", ">A", ">B", ">DIFFERENCE"}}
 	for _, name := range classesOf(both) {
 		a, inPolicy := both.Policy.Class(name)
 		b, inOther := both.Other.Class(name)

@@ -75,15 +75,15 @@ func printFleet(w io.Writer, f daemon.Fleet) {
 		state = "AWAY"
 	}
 	fmt.Fprintf(w, "fleet %s  %s  %s  %s\n", f.Name, strings.Join(f.Addresses, ", "), state, plural(uint64(max(f.Members, 0)), "member"))
-	fmt.Fprintf(w, "calls %d, of which %d failed; %s each; the clock is wrong by at most %s", f.Calls, f.Failures, short(f.CallTime), short(f.ClockError))
+	text := fmt.Sprintf("calls %d, of which %d failed; %s each; the clock is wrong by at most %s", f.Calls, f.Failures, short(f.CallTime), short(f.ClockError))
 	if f.Headroom > 0 {
-		fmt.Fprintf(w, ", and a slot may be late by %s", short(f.Headroom))
+		text += fmt.Sprintf(", and a slot may be late by %s", short(f.Headroom))
 	}
 	if shortest, longest := deadlinesOf(f); shortest < longest {
-		fmt.Fprintf(w, "\ndeadlines differ, from %s to %s: the shortest holds for all", short(shortest), short(longest))
+		text += fmt.Sprintf("\ndeadlines differ, from %s to %s: the shortest holds for all", short(shortest), short(longest))
 	}
-	fmt.Fprint(w, "\n\n")
-	tableOf(sharedColumns, f.Classes, "AGE", "RETURNED", "CALLS", "LAST FAILURE").write(w, "")
+	writeWrapped(w, text+"\n\n")
+	tableOf(sharedColumns, f.Classes, "AGE", "RETURNED", "CALLS", "LAST FAILURE", "EXPIRED", "LEASED").write(w, "")
 	if all := peersOf(f); len(all) > 0 {
 		fmt.Fprintln(w)
 		tableOf(peerColumns, all, "BUDGETS").write(w, "")

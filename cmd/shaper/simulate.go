@@ -165,7 +165,7 @@ func printReports(c *cli.Context, reports []*simulate.Report) error {
 func printReport(w io.Writer, r *simulate.Report) {
 	fmt.Fprintf(w, "%s  %s, %s\n\n", r.Policy, r.Hash, human.Duration(r.Period))
 	t := table{header: []string{"CLASS", ">LIMIT", ">OFFERED", ">LEFT", ">DROPPED", ">REFUSED", ">WAITING", ">P50", ">P99", ">MAX", ">REACHED", ">USED", ">MOST"},
-		spare: []string{"MOST", "REACHED", "P50", "MAX", "WAITING", "LIMIT", "OFFERED"}}
+		spare: []string{"MOST", "REACHED", "P50", "MAX", "WAITING", "LIMIT", "OFFERED", "P99"}}
 	for _, c := range inTreeOrder(r.Classes, func(c simulate.Class) (name, parent string) { return c.Name, c.Parent }) {
 		t.add(strings.Repeat("  ", c.depth)+c.of.Name, c.of.Limit.Text, itemsText(c.of.Offered), itemsText(c.of.Left), lossesText(c.of.Dropped), lossesText(c.of.Refused), itemsText(c.of.Waiting),
 			human.Duration(c.of.WaitP50), human.Duration(c.of.WaitP99), human.Duration(c.of.WaitMax), c.of.Reached.Text, percent(c.of.Utilisation), itemsText(c.of.MostWaiting))

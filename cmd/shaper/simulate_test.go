@@ -56,7 +56,7 @@ func TestSimulate(t *testing.T) {
 func TestSimulateCompares(t *testing.T) {
 	tenAndTwenty(t)
 	args := []string{"simulate", "-c", "ten.toml", "--trace", "burst.csv", "--compare", "twenty.toml"}
-	want(t, 0, []string{"ten.toml", "twenty.toml", "DIFFERENCE", "a      offered", "max            2s           1s         -1s"}, args...)
+	want(t, 0, []string{"A  ten.toml\nB  twenty.toml\n\nCLASS ", "A      B  DIFFERENCE\n", "a      offered", "max         2s     1s         -1s"}, args...)
 	var both comparison
 	if err := json.Unmarshal([]byte(want(t, 0, nil, append(args, "--json")...)), &both); err != nil || both.Policy.Classes[0].WaitMax != 2*both.Other.Classes[0].WaitMax {
 		t.Errorf("%v: %+v", err, both)

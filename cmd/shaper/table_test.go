@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"shaper/daemon"
+	"shaper/simulate"
 	"shaper/stats"
 	"shaper/tc"
 	"shaper/unit"
@@ -92,6 +93,21 @@ func TestTablesFit(t *testing.T) {
 					Addresses: []string{"[2001:db8:1111:2222:3333:4444:5555:6666]:65535", "[2001:db8:1111:2222:3333:4444:5555:7777]:65535"}}}
 				printStatus(out, s, time.Now())
 			},
+			"upstreams": func(out *bytes.Buffer) {
+				ttl := stats.Seconds(time.Hour)
+				printUpstreams(out, []daemon.Upstream{{Listener: longName(x), Upstream: longName(x) + ".example:2775", Number: 1, Weight: 10000, Address: "[2001:db8:1111:2222:3333:4444:5555:6666]:65535",
+					TTL: &ttl, State: "unresolved", Since: time.Now().Add(-100 * time.Hour), Sessions: 1 << 31, InFlight: 1 << 20, Failures: x.Uint64(), Error: strings.Repeat("no such host ", 9)}}, time.Now(), "")
+			},
+			"fleet": func(out *bytes.Buffer) {
+				printFleets(out, []daemon.Fleet{{Name: "production", Addresses: []string{"redis.example:6379"}, Up: true, Members: 100, Calls: x.Uint64(), Failures: x.Uint64(),
+					CallTime: stats.Seconds(1234567), ClockError: stats.Seconds(1234567), Headroom: stats.Seconds(1234567),
+					Classes: []stats.SharedReading{{Class: longName(x), Limit: "123456 messages/15min", Mode: "stopped", Members: 100, Share: 0.123, Leased: x.Int64(), Used: x.Uint64(), Expired: x.Uint64(), Returned: x.Uint64(),
+						Calls: x.Uint64(), Age: stats.Seconds(time.Hour), Fallback: stats.Seconds(time.Hour), Error: strings.Repeat("no such host ", 9), Shortest: 1, Longest: 1 << 30,
+						Peers: []stats.PeerReading{{Name: longName(x), Share: 0.123, Age: stats.Seconds(time.Hour), Seen: stats.Seconds(time.Hour), Silent: true, Deadline: 1 << 27}}}}}})
+			},
+			"simulate":        func(out *bytes.Buffer) { printReport(out, wideReport(x, 0)) },
+			"simulate, fleet": func(out *bytes.Buffer) { printFleetReport(out, wideReport(x, 2)) },
+			"simulate, two":   func(out *bytes.Buffer) { printComparison(out, comparison{wideReport(x, 0), wideReport(x, 0)}) },
 			"tc show": func(out *bytes.Buffer) {
 				printShown(out, []tc.Shown{
 					{Device: "shaper-device-1", Type: tc.Class, Handle: "7fff:ffff", Parent: "7fff:fffe", Kind: "htb", Class: longName(x),
@@ -115,9 +131,9 @@ func longName(x *rand.Rand) string { return strings.Repeat(string(rune('a'+x.Int
 func wideClasses(x *rand.Rand) []daemon.Class {
 	var all []daemon.Class
 	parent := ""
-	for range 2 {
+	for i := range 2 {
 		var c daemon.Class
-		c.Name, c.Parent, c.Per, c.Set = longName(x), parent, "source", true
+		c.Name, c.Parent, c.Per, c.Set = longName(x)[1:]+fmt.Sprint(i), parent, "source", true
 		c.Rate = stats.RateReading{Text: "123456 messages/15min", PerSecond: 137, Unit: unit.Messages.String()}
 		c.Ceil, c.Now.Text = &c.Rate, "123 messages/s"
 		c.BacklogBytes, c.BacklogItems, c.Keys, c.InFlight = x.Int64(), x.Int64(), 1<<24, 1<<20
@@ -129,6 +145,22 @@ func wideClasses(x *rand.Rand) []daemon.Class {
 		all, parent = append(all, c), c.Name
 	}
 	return all
+}
+
+// wideReport returns what a fleet of so many members did; 0: there is none.
+func wideReport(x *rand.Rand, members int) *simulate.Report {
+	r := &simulate.Report{Policy: "/etc/shaper/policies/next.toml", Hash: "0123456789ab", Period: stats.Seconds(24 * time.Hour)}
+	for _, c := range wideClasses(x) {
+		amount := func() simulate.Amount { return simulate.Amount{Items: x.Uint64() >> 24} }
+		lost := map[stats.Reason]stats.LossReading{stats.QueueFull: {Items: x.Uint64() >> 24}}
+		gap := stats.Seconds(time.Millisecond)
+		r.Classes = append(r.Classes, simulate.Class{Name: c.Name, Parent: c.Parent, Limit: c.Rate, Offered: amount(), Left: amount(), Dropped: lost, Refused: lost, Waiting: amount(), MostWaiting: amount(),
+			WaitP50: c.WaitP50, WaitP99: c.WaitP99, WaitMax: c.WaitP99, Reached: c.Now, Utilisation: 1, Shared: &simulate.Shared{Gap: &gap, CallsPerSecond: 12345.6}})
+	}
+	for range members {
+		r.Members = append(r.Members, wideReport(x, 0))
+	}
+	return r
 }
 
 func wideSessions(x *rand.Rand) []daemon.Session {
