@@ -291,6 +291,34 @@ func TestLostAddressIsLeftOut(t *testing.T) {
 	})
 }
 
+// Sessions of datagrams leave from another address, too, and say why. If none is left, that is logged.
+func TestDatagramsFromALostAddress(t *testing.T) {
+	upstream := bindUDP(t, "127.0.0.1:0")
+	to := upstream.LocalAddr().String()
+	lines := func(bind string) string {
+		return class("c", fast, `per = "bind"`) + listener("l", "udp", to, "c", "bind = "+bind)
+	}
+	r := run(t, lines(`["192.0.2.1", "127.0.0.2"]`))
+	for range 3 {
+		send(t, dialUDP(t, r.addr("l")), "x")
+		if from := expectDatagram(t, upstream, "x"); from.Addr() != netip.MustParseAddr("127.0.0.2") {
+			t.Errorf("one comes from %v", from)
+		}
+	}
+	counted := r.failures(to)[stats.Unfit]
+	if counted == 0 {
+		t.Error("no failure is counted")
+	}
+	if want := "failed over to another address"; !strings.Contains(r.log.String(), want) || !strings.Contains(r.log.String(), "from 192.0.2.1: bind") {
+		t.Errorf("the log lacks %q: %s", want, r.log)
+	}
+	r.reload(lines(`["192.0.2.1"]`))
+	send(t, dialUDP(t, r.addr("l")), "x")
+	until(t, "the log says why", func() bool {
+		return strings.Contains(r.log.String(), "no upstream could be reached") && r.failures(to)[stats.Unfit] > counted
+	})
+}
+
 // A policy in the shadow chooses among its own addresses.
 func TestBindInShadow(t *testing.T) {
 	p := parse(t, binding("192.0.2.9:1", "20 connections/s", `per = "bind"`, []netip.Addr{ourTwo, ourSix}))

@@ -12,13 +12,10 @@ import (
 // failures are why the attempts of a session have failed, in their order.
 type failures []error
 
-// add notes why an upstream, or its address what, cannot be reached. It does not count a lack of
-// descriptors, which is not the upstream's fault.
+// add notes why an upstream, or its address what, cannot be reached, and counts it.
 func (f *failures) add(sv *service, name, what string, err error) {
 	*f = append(*f, fmt.Errorf("dial %s: %w", what, err))
-	if !lacksDescriptors(err) {
-		sv.stats.Failed.Add(name, upstream.FailureOf(err))
-	}
+	sv.countFailure(name, err)
 }
 
 // join returns all of them as one error.

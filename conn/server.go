@@ -125,9 +125,7 @@ func (s *Server) Listeners() []stats.ListenerReading {
 		if conf := terms.datagrams(); conf.Mode.IsEntry() && conf.Protocol == policy.UDP {
 			addStrays(&one)
 		}
-		if terms.Protocol != policy.UDP { // a UDP session never learns whether its upstream is there
-			one.UpstreamFailures = sv.stats.Failed.Read(terms.leads.Upstreams())
-		}
+		one.UpstreamFailures = sv.stats.Failed.Read(terms.leads.Upstreams())
 		one.Upstreams = terms.leads.Read(time.Now())
 		one.Name, one.Protocol = name, string(terms.Protocol)
 		one.Addresses = slices.Sorted(slices.Values(addresses[sv]))

@@ -37,6 +37,14 @@ func (s *Server) newService(class *shaper.Class) *service {
 	return sv
 }
 
+// countFailure counts a failed attempt to reach an upstream. It does not count a lack of descriptors, which
+// is not the upstream's fault.
+func (sv *service) countFailure(name string, err error) {
+	if !lacksDescriptors(err) {
+		sv.stats.Failed.Add(name, upstream.FailureOf(err))
+	}
+}
+
 // withdraw takes the listener out of force: clients of an entry may go nowhere new.
 func (sv *service) withdraw() {
 	t := *sv.terms.Load()

@@ -363,6 +363,8 @@ func (u *udpSocket) begin(key udpKey, client sock.Peer) (one *udpSession) {
 		return nil
 	case errors.As(err, new(*upstream.PortError)):
 		u.server.warn(sv, sv.terms.Load().Name, noPort, []any{"client", key.client, "err", err})
+	case isOfSource(err):
+		u.server.warn(sv, sv.terms.Load().Name, unreachable, []any{"client", key.client, "err", err})
 	case err != errNoSlot && u.conf().Mode.IsEntry():
 		u.server.warn(sv, sv.terms.Load().Name, unreachable, []any{"client", key.client, "err", fmt.Errorf("dial %v: %w", key.asked, err)})
 	}

@@ -3,6 +3,7 @@ package conn
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -61,7 +62,6 @@ func (t *udpSession) begin(leads *upstream.Set) (err error) {
 	begun := false
 	defer func() {
 		if !begun { // it has failed or panicked
-			t.slot.Release()
 			t.quit()
 		}
 	}()
@@ -76,7 +76,33 @@ func (t *udpSession) begin(leads *upstream.Set) (err error) {
 	}
 	u.server.routing.mu.RLock()
 	defer u.server.routing.mu.RUnlock()
-	who := t.describe()
+	err = t.beginFromOurs()
+	begun = err == nil
+	return err
+}
+
+// beginFromOurs begins the session from an address of ours. If this machine does not have that, it
+// begins from the next one. The lock of the routes is held.
+func (t *udpSession) beginFromOurs() (err error) {
+	var lost []error
+	for range max(1, len(t.conf.Bind)) {
+		if err = t.beginFrom(); !t.service.lost.note(t.started, err) {
+			break
+		}
+		lost = append(lost, fmt.Errorf("dial %v: %w", t.destination, err))
+		err = errors.Join(lost...)
+		t.quitClasses()
+		t.from = netip.Addr{}
+	}
+	if err == nil && lost != nil {
+		t.socket.server.warn(t.service, t.conf.Name, failedOver, []any{"client", t.key.client, "upstream", t.name, "address", t.destination, "err", errors.Join(lost...)})
+	}
+	return err
+}
+
+// beginFrom chooses an address of ours, and begins the session from there. The lock of the routes is held.
+func (t *udpSession) beginFrom() error {
+	u, who := t.socket, t.describe()
 	up, down := u.server.routing.routes.classify(who, t.conf)
 	who.Bind = t.service.choose(t.started, t.conf, who, up, down)
 	t.from = who.Bind
@@ -87,9 +113,15 @@ func (t *udpSession) begin(leads *upstream.Set) (err error) {
 		guest.Open(t.started, policy.UDP)
 		t.copyTo(guest, t.started)
 	}
-	err = t.join(up)
-	begun = err == nil
-	return err
+	return t.join(up)
+}
+
+// countedAs returns the upstream under which failures of the session are counted.
+func (t *udpSession) countedAs() string {
+	if t.conf.Mode.IsEntry() {
+		return upstream.Chosen
+	}
+	return t.name
 }
 
 // find sets the upstream of the session, its address, and the target that counts the session.
@@ -163,6 +195,7 @@ func (t *udpSession) dial() error {
 	c, err := t.connect(t.destination)
 	if err != nil {
 		s.udpUpstreams.leave()
+		t.service.countFailure(t.countedAs(), err)
 		return err
 	}
 	t.upstream = c
@@ -242,7 +275,7 @@ func (t *udpSession) connect(to netip.AddrPort) (*net.UDPConn, error) {
 	case errors.Is(err, unix.EADDRINUSE), errors.Is(err, unix.EAGAIN): // udp(7): no ephemeral port is left
 		return nil, &upstream.PortError{From: from.Addr}
 	case err != nil:
-		return nil, err
+		return nil, sourceError(err, from.Addr)
 	}
 	return c.(*net.UDPConn), nil
 }

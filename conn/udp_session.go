@@ -49,12 +49,18 @@ func (t *udpSession) describe() policy.Conn {
 	return who
 }
 
-// quit quits the classes of the session.
+// quit gives back all that the session has but its socket.
 func (t *udpSession) quit() {
+	t.quitClasses()
+	t.at.Quit()
+}
+
+// quitClasses gives up the slot of the session, and quits its classes.
+func (t *udpSession) quitClasses() {
+	t.slot.Release()
 	now := time.Now()
 	t.up.quit(now)
 	t.down.quit(now)
-	t.at.Quit()
 	t.guest.Swap(nil).End(now, true)
 }
 
@@ -162,7 +168,6 @@ func (t *udpSession) abort(result stats.Result) bool {
 		return false
 	}
 	t.socket.leave(t)
-	t.slot.Release()
 	t.up.dropPending(dropReason(result))
 	t.down.dropPending(dropReason(result))
 	t.quit()

@@ -223,8 +223,7 @@ type ListenerReading struct {
 	Unframed      map[string]uint64           `json:"unframed,omitempty"` // sessions by reason; every reason has an entry if the protocol has messages
 	// Stray counts datagrams that belong to no session, by one of Strays.
 	Stray map[string]uint64 `json:"stray,omitempty"`
-	// UpstreamFailures counts failed attempts to reach each upstream; nil if the listener
-	// dials none.
+	// UpstreamFailures counts failed attempts to reach each upstream.
 	UpstreamFailures map[string]map[Failure]uint64 `json:"upstream_failures,omitempty"`
 	// Upstreams are the addresses of the upstreams.
 	Upstreams []UpstreamReading `json:"-"`
