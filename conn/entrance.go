@@ -20,7 +20,7 @@ import (
 // entrance asks the client of an entry who it is and where it wants to go, and answers it. If the
 // session ends before that answer, the client is told why. entrance is nil if the listener is no
 // entry: the session then leads to the upstreams of the listener, and connected, finish, userName,
-// known and permitted accept that. The lock of the session guards it.
+// known, permitted and permits accept that. The lock of the session guards it.
 type entrance struct {
 	session  *tcpSession       // never changes
 	protocol entry.Entry       // nil: it has not begun to speak, or the client has its answer
@@ -253,4 +253,9 @@ func (e *entrance) permitted(addrs []upstream.Address) []upstream.Address {
 		return addrs
 	}
 	return permitted(&e.session.service.terms.Load().Listener, e.to, addrs)
+}
+
+// permits reports whether the session may dial an address now.
+func (e *entrance) permits(to netip.AddrPort) bool {
+	return e == nil || e.session.service.terms.Load().Permits(e.to.Name, to)
 }

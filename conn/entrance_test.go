@@ -132,6 +132,37 @@ func TestEntryAfterReload(t *testing.T) {
 	}
 }
 
+// A session that has waited for its class after a reload dials its destination only if the new policy
+// allows that.
+func TestDeniedWhileItWaits(t *testing.T) {
+	for mode, c := range dialects {
+		t.Run(mode, virtual(func(t *testing.T) {
+			server, conns := listen(t)
+			lines := func(more ...string) string {
+				return strings.Replace(entryTo(mode, append(more, `allow = "127.0.0.1"`)...), fast, "6 connections/min", 1)
+			}
+			r := run(t, lines())
+			ask := func() tcpConn {
+				client := r.dial("l")
+				send(t, client, c.ask("127.0.0.1", netip.MustParseAddrPort(server).Port()))
+				return client
+			}
+			expect(t, ask(), c.hello+c.granted)
+			next(t, conns)
+			waits := ask()
+			until(t, "it waits", func() bool { return r.shaper.Class("c").Stats.Overlimits.Load() == 1 })
+			r.reload(lines(`deny = "127.0.0.1"`))
+			expect(t, waits, c.hello+c.denied)
+			until(t, "it is counted", func() bool { return r.service("l").stats.Ended[stats.Denied].Load() == 1 })
+			select {
+			case <-conns:
+				t.Error("the upstream gets a connection")
+			default:
+			}
+		}))
+	}
+}
+
 // A client that is silent, or says something else, is refused.
 func TestNoEntry(t *testing.T) {
 	for mode := range dialects {
