@@ -242,17 +242,25 @@ func TestFailOverWithinAName(t *testing.T) {
 	}
 }
 
+// listenTwice is listen on two addresses of this host, at the same port.
+func listenTwice(t *testing.T) (near string, nearConns <-chan tcpConn, far string, farConns <-chan tcpConn) {
+	t.Helper()
+	for range 100 { // until the port is free on both
+		near, nearConns = listen(t)
+		_, port, _ := net.SplitHostPort(near)
+		if l, err := net.Listen("tcp", net.JoinHostPort(second, port)); err == nil {
+			far, farConns = handOver(t, l)
+			return near, nearConns, far, farConns
+		}
+	}
+	t.Fatal("no port is free on both addresses")
+	return "", nil, "", nil
+}
+
 // If a name has its addresses in another order each time, the session dials the address by
 // which it was classified.
 func TestClassifiedAddressIsDialled(t *testing.T) {
-	near, nearConns := listen(t)
-	_, port, _ := net.SplitHostPort(near)
-	far := net.JoinHostPort(second, port)
-	l, err := net.Listen("tcp", far)
-	if err != nil {
-		t.Skip(err)
-	}
-	_, farConns := handOver(t, l)
+	near, nearConns, far, farConns := listenTwice(t)
 	r, questions := asks(t)
 	r.ttl.Store(int64(time.Millisecond)) // it is looked up again each second
 	r.reload(pair("tcp", []string{"test:1"}, class("first", "1000 connections/s", "max_connections = 1", `overflow = "wait"`), class("second", "1000 connections/s")))
