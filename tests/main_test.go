@@ -90,11 +90,4 @@ func tool(t *testing.T, name, debianPackage string) string {
 	return path
 }
 
-// skipUnlessCI skips the test. With CI=true it fails the test: in CI nothing may be missing.
-func skipUnlessCI(t *testing.T, format string, args ...any) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatalf(format, args...)
-	}
-	t.Skipf(format, args...)
-}
+var skipUnlessCI = trial.SkipUnlessCI

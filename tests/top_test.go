@@ -19,9 +19,7 @@ type tmux struct {
 
 // newTmux opens a terminal of 80x24 in which a command runs.
 func newTmux(t *testing.T, command string) *tmux {
-	if _, err := exec.LookPath("tmux"); err != nil {
-		t.Skip("tmux is not installed")
-	}
+	tool(t, "tmux", "tmux")
 	m := &tmux{t, filepath.Join(t.TempDir(), "tmux")}
 	m.do("-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", command)
 	t.Cleanup(func() { m.do("kill-server") })

@@ -18,6 +18,7 @@ import (
 	"shaper/daemon"
 	"shaper/policy"
 	"shaper/stats"
+	"shaper/tests/trial"
 	"shaper/unit"
 )
 
@@ -222,7 +223,7 @@ func TestCompletions(t *testing.T) {
 func TestBashCompletes(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
-		t.Skip("bash is not installed")
+		trial.SkipUnlessCI(t, "bash is not installed: apt-get install bash")
 	}
 	dir := t.TempDir()
 	os.Symlink(os.Args[0], filepath.Join(dir, "shaper"))
@@ -245,7 +246,7 @@ func TestMan(t *testing.T) {
 	}
 	man, err := exec.LookPath("man")
 	if err != nil {
-		t.Skip("man is not installed; the page is not rendered")
+		trial.SkipUnlessCI(t, "man is not installed, so the page is not rendered: apt-get install man-db")
 	}
 	file := filepath.Join(t.TempDir(), "shaper.1")
 	os.WriteFile(file, []byte(page), 0o600)

@@ -13,6 +13,7 @@
 //	files   a directory of files
 //	log     what a test has logged
 //	terminal  a terminal without a person
+//	skip    what a test does that lacks a program or a right
 package trial
 
 import (
