@@ -155,7 +155,8 @@ func TestSimulateObeysMessageRules(t *testing.T) {
 func TestWhy(t *testing.T) {
 	p := begin(t, base)
 	want(t, 0, []string{"class slow: nothing waits, and an item that comes now leaves at once\n"}, "why", "slow", "-c", p.path)
-	want(t, 1, []string{`there is no class "slwo"; did you mean "slow"?`}, "why", "slwo", "-c", p.path)
+	want(t, 64, []string{`shaper: there is no class "slwo"; did you mean "slow"?`}, "why", "slwo", "-c", p.path)
+	want(t, 64, []string{"shaper: an argument is empty; usage: shaper why CLASS"}, "why", "", "-c", p.path)
 	want(t, 64, nil, "why", "-c", p.path)
 	var w daemon.Why
 	if err := json.Unmarshal([]byte(want(t, 0, nil, "why", "slow", "--json", "-c", p.path)), &w); err != nil || w.Class != "slow" || w.At.IsZero() {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,10 +41,11 @@ func suggest(name string, commands []*cli.Command) string {
 	return "the commands are " + strings.Join(names, ", ")
 }
 
-// arguments returns an error if the number of arguments is not from least to most.
+// arguments returns an error if the number of arguments is not from least to most, or if one is empty.
 func arguments(c *cli.Context, least, most int) error {
 	n := c.NArg()
-	if least <= n && n <= most {
+	isEmpty := slices.Contains(c.Args().Slice(), "")
+	if least <= n && n <= most && !isEmpty {
 		return nil
 	}
 	form := strings.TrimRight("shaper "+commandPath(c)+c.Command.ArgsUsage, " ")
@@ -51,6 +53,9 @@ func arguments(c *cli.Context, least, most int) error {
 		return usageError("%q is one argument too many; the policy is -c FILE: shaper %s-c %s", extra, commandPath(c), extra)
 	} else if n > most {
 		return usageError("%q is one argument too many; usage: %s", extra, form)
+	}
+	if isEmpty {
+		return usageError("an argument is empty; usage: %s", form)
 	}
 	return usageError("an argument is missing; usage: %s", form)
 }

@@ -26,6 +26,12 @@ func why(c *cli.Context) error {
 		return err
 	}
 	return ask(c,
-		func(d *daemon.Client, c *cli.Context) (daemon.Why, error) { return d.Why(c.Context, c.Args().First()) },
+		func(d *daemon.Client, c *cli.Context) (daemon.Why, error) {
+			w, err := d.Why(c.Context, c.Args().First())
+			if daemon.CodeOf(err) == daemon.CodeNotFound {
+				return w, usageError("%w", err)
+			}
+			return w, err
+		},
 		func(w io.Writer, why daemon.Why) { writeWrapped(w, why.String()) })
 }
