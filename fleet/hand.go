@@ -163,6 +163,17 @@ func (h *hand) put(b block) {
 // isFull reports whether there is no room for a block.
 func (h *hand) isFull() bool { return h.held[len(h.held)-1].units > 0 }
 
+// Left says that an item of n units, which Take has charged, has left at now. That may be much later, if the process has
+// lost its processor in between.
+func (h *hand) Left(now time.Time, n int64) { h.keepApart(now, h.machine.class.costOf(n)) }
+
+// keepApart lets no unit of a leaky bucket leave too soon after an item of n units that leaves at now.
+func (h *hand) keepApart(now time.Time, n int64) {
+	if c := h.machine.class; c.Algorithm == Slots && c.burst() == 1 {
+		h.raise(now.Add(c.Rate.Time(n) - c.Late))
+	}
+}
+
 // raise lets no unit leave before floor.
 func (h *hand) raise(floor time.Time) {
 	if floor.After(h.floor) {

@@ -103,7 +103,7 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 	l.want(max(l.wanted-n, 0))
 	l.next.leave(n)
 	m.busyUntil = now.Add(time.Second)
-	gap := m.class.Rate.Time(n) - m.class.Late
+	cost := n
 	for b := range l.held {
 		took := l.takeFrom(&l.held[b], now, n)
 		if n -= took; l.held[b].local && took > 0 {
@@ -111,9 +111,7 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 		}
 	}
 	l.debt += n
-	if m.class.Algorithm == Slots && m.class.burst() == 1 {
-		l.raise(now.Add(gap))
-	}
+	l.keepApart(now, cost)
 	l.drop(now, false)
 	if l.asked || m.mode == Stopped {
 		return

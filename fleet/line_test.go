@@ -49,3 +49,22 @@ func TestLineOfTheGone(t *testing.T) {
 		}
 	}
 }
+
+// TestLeftLate has an item leave 5 ms after its class has let it go, since the process had lost its processor. The next one of
+// the same member leaves a gap later, although its slot came before.
+func TestLeftLate(t *testing.T) {
+	a := &alone{t: t, now: time.Unix(1_760_000_100, 0), store: Model{ID: "0"}}
+	class := Class{Name: "a", Rate: mustRate(t, "1000 messages/s"), Late: 600 * time.Microsecond}
+	a.join(class, "m", 1)
+	if a.run(time.Second, true) < 100 {
+		t.Fatal("the member has no slots")
+	}
+	l := a.m.Lease("")
+	at := l.Next(a.now, 0, 1)
+	l.Take(at, at, 1)
+	left := at.Add(5 * time.Millisecond)
+	l.Left(left, 1)
+	if next, want := l.Next(left, 0, 1), left.Add(400*time.Microsecond); next.Before(want) {
+		t.Errorf("the next item leaves %v after one that left late, want %v at least", next.Sub(left), want.Sub(left))
+	}
+}

@@ -344,6 +344,13 @@ func (b *Budget) Take(since, now time.Time, n int64) {
 	b.member.wake(now)
 }
 
+// Left says that an item has left; see hand.Left.
+func (b *Budget) Left(now time.Time, n int64) {
+	b.member.mu.Lock()
+	defer b.member.mu.Unlock()
+	b.lease.Left(now, n)
+}
+
 // Estimate implements limit.Estimator.
 func (b *Budget) Estimate(now time.Time, ahead, n int64) time.Time {
 	b.member.mu.Lock()

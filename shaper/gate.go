@@ -69,7 +69,8 @@ func (g *gate) use(l limit.Limiter) {
 // borrowed from outside the process.
 type borrower interface {
 	bare() limit.Limiter
-	idle(now time.Time) // no item may leave that waits beneath the class
+	idle(now time.Time)          // no item may leave that waits beneath the class
+	left(now time.Time, n int64) // an item of n units has left, if bare waits for that
 }
 
 // bare returns the limiter without what is around it.
@@ -188,6 +189,9 @@ func (g *gate) pausedUntil() time.Time {
 func (g *gate) settle(now, then time.Time, n int64) {
 	g.leavingSince = time.Time{}
 	g.settler.Left(now, then, n)
+	if g.borrower != nil {
+		g.borrower.left(now, n)
+	}
 }
 
 // amend corrects what was charged for an item that left at the time then.

@@ -161,6 +161,9 @@ func (l *leased) bare() limit.Limiter { return l.Limiter }
 // idle implements borrower. What no item may use, it does not ask for.
 func (l *leased) idle(time.Time) {}
 
+// left implements borrower.
+func (l *leased) left(time.Time, int64) {}
+
 // Estimate implements limit.Estimator.
 func (l *leased) Estimate(now time.Time, ahead, n int64) time.Time {
 	return l.Limiter.Next(now, ahead, n)

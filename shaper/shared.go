@@ -101,6 +101,13 @@ func (s *shared) idle(now time.Time) {
 	}
 }
 
+// left implements borrower.
+func (s *shared) left(now time.Time, n int64) {
+	for _, b := range s.budgets {
+		b.Left(now, n)
+	}
+}
+
 // ask tells the budgets what waits in the class and beneath it. An item of n units may be next. Nothing is wanted if
 // what waits beneath the class cannot leave before somebody tells it.
 func (s *shared) ask(now time.Time, n int64) {
@@ -297,6 +304,9 @@ func (l *lent) bare() limit.Limiter { return l.Limiter }
 
 // idle implements borrower.
 func (l *lent) idle(time.Time) {}
+
+// left implements borrower.
+func (l *lent) left(time.Time, int64) {}
 
 // Next implements limit.Limiter.
 func (l *lent) Next(now time.Time, ahead, n int64) time.Time { return l.Estimate(now, ahead, n) }

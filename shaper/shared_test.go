@@ -44,6 +44,7 @@ type fakeBudget struct {
 	forgotten          bool
 	opens              time.Time // nothing more comes before, as far as it knows
 	refused            time.Time // nor before that, as the store says
+	left               time.Time // when an item has left last, as the class says
 }
 
 func (b *fakeBudget) Next(now time.Time, ahead, n int64) time.Time {
@@ -75,7 +76,8 @@ func (b *fakeBudget) RefusedUntil(_ time.Time, n int64) time.Time {
 	}
 	return b.refused
 }
-func (b *fakeBudget) Hold(time.Time, time.Time) {}
+func (b *fakeBudget) Left(now time.Time, _ int64) { b.left = now }
+func (b *fakeBudget) Hold(time.Time, time.Time)   {}
 func (b *fakeBudget) Owe(_ time.Time, units int64, until time.Time) {
 	b.owed, b.owedTill = b.owed+units, until
 }
@@ -128,6 +130,9 @@ func TestShareGrantsWhatLeaves(t *testing.T) {
 				t.Fatalf("%d items have left with %d units", o.left.Load(), left)
 			}
 			lastLeft(c, time.Now())
+			if !b.left.Equal(time.Now()) {
+				t.Errorf("the fleet is told that an item has left at %v, want %v", b.left, time.Now())
+			}
 		}
 		s.Told("acme", "")
 		if b.wanted != 0 {
