@@ -403,9 +403,10 @@ func TestLateAnswersAreAwaited(t *testing.T) {
 func TestKnownAddressesAreKept(t *testing.T) {
 	t.Parallel()
 	one, two, three := srv(300, 1, 1, 80, "one.test."), srv(300, 1, 1, 80, "two.test."), srv(300, 1, 1, 80, "three.test.")
+	port81 := srv(300, 1, 1, 81, "two.test.")
 	s := serveNames(t, "127.0.0.1", zone{
 		"both.test.": {a(300, "127.0.0.9"), aaaa(300, "::1")}, "one.test.": {a(300, "127.0.0.9")},
-		"_s._tcp.test.": {one, two, three}, "_mute._tcp.test.": {two, three},
+		"_s._tcp.test.": {one, two, three}, "_mute._tcp.test.": {two, three}, "_ports._tcp.test.": {one, two, port81},
 	})
 	s.mute.Store("two.test.")
 	r := resolver(t, "", "options timeout:30", s)
@@ -417,10 +418,11 @@ func TestKnownAddressesAreKept(t *testing.T) {
 	}{
 		{"both.test:80", dnsmessage.TypeAAAA, []Address{at("[::1]:80", ""), at("127.0.0.1:80", "")}, "[[::1]:80 127.0.0.9:80] 5s <nil>"},
 		{"srv:_s._tcp.test", 0, []Address{at("127.0.0.1:80", "one.test."), at("127.0.0.2:80", "two.test."), at("127.0.0.3:80", "three.test.")}, "[127.0.0.9:80 127.0.0.2:80] 5s <nil>"},
+		{"srv:_ports._tcp.test", 0, []Address{at("127.0.0.2:80", "two.test."), at("127.0.0.2:81", "two.test.")}, "[127.0.0.9:80 127.0.0.2:80 127.0.0.2:81] 5s <nil>"},
 		{"srv:_mute._tcp.test", 0, []Address{at("127.0.0.2:80", "two.test.")}, "lookup two.test."}, // Names keeps all
 	} {
 		s.drops.Store(uint32(c.silent))
-		if got := answerOf(t, r, 500*time.Millisecond, c.upstream, c.known); !strings.Contains(got, c.want) {
+		if got := answerOf(t, r, 2*time.Second, c.upstream, c.known); !strings.Contains(got, c.want) {
 			t.Errorf("%s: %s, want %s", c.upstream, got, c.want)
 		}
 	}

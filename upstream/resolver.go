@@ -73,10 +73,10 @@ func addressesOf(addrs []netip.Addr, port uint16, like Address) (all []Address) 
 	return all
 }
 
-// addrsOf returns those of known that are of a host of an SRV record; "": of no record.
+// addrsOf returns those of known that are of a host of SRV records, each once; "": of no record.
 func addrsOf(known []Address, host string) (all []netip.Addr) {
 	for _, at := range known {
-		if at.Host == host {
+		if at.Host == host && !slices.Contains(all, at.Addr()) {
 			all = append(all, at.Addr())
 		}
 	}
@@ -98,9 +98,11 @@ func (r *Resolver) service(ctx context.Context, service string, known []Address)
 	}
 	found := make([]Answer, len(hosts))
 	errs := make([]error, len(hosts))
-	atOnce(ctx, len(hosts), func(ctx context.Context, i int) bool {
-		found[i], errs[i] = r.server(ctx, hosts[i], known)
-		return len(known) == 0 && slices.ContainsFunc(found[i].Addresses, func(at Address) bool { return hasRoute(at.Addr()) })
+	atOnce(ctx, len(hosts), func(ctx context.Context, i int) time.Duration {
+		if found[i], errs[i] = r.server(ctx, hosts[i], known); errs[i] != nil {
+			return 0
+		}
+		return graceAfter(addrsOf(found[i].Addresses, hosts[i].Target.String()), len(known) > 0)
 	})
 	if !slices.Contains(errs, nil) {
 		return answer, errors.Join(errs...)
@@ -135,19 +137,32 @@ func isNotFound(err error) bool {
 	return errors.Is(err, errNoSuchHost) || errors.As(err, &other) && other.IsNotFound
 }
 
-// grace is how long somebody who waits for the first answer waits for the other questions of the lookup,
-// once one has found an address that can be used: some name servers never answer a question for IPv6
-// (RFC 4074), and a host of a service may have a name server that is down. RFC 8305, section 3, says
-// 50 ms; but there, an answer that comes later is still used. Here, the next lookup finds it: that has
-// the time that it needs, since nobody waits for it.
-const grace = time.Second
+// Some name servers never answer a question for IPv6 (RFC 4074), and a host of a service may have a name
+// server that is down. So once a question has found addresses, the others have a grace. RFC 8305, section
+// 3, says 50 ms; but there, an answer that comes later is still used. Here, the next lookup finds it.
+const (
+	grace     = time.Second     // if somebody may wait for the first answer
+	longGrace = 6 * time.Second // if nobody does: to ask once more, after the 5 s of resolv.conf(5)
+)
+
+// graceAfter returns the grace of the other questions after one has found some addresses; 0 if it has
+// found none. Addresses to which there is no route help nobody who waits.
+func graceAfter(found []netip.Addr, known bool) time.Duration {
+	switch {
+	case len(found) == 0:
+		return 0
+	case known || !slices.ContainsFunc(found, hasRoute):
+		return longGrace
+	}
+	return grace
+}
 
 // partialTTL is how long addresses hold if a question for others has failed.
 const partialTTL = 5 * time.Second
 
-// atOnce asks n questions at once. ask reports whether that is enough. Once it is, ctx of the others ends
-// after grace. If ask panics, so does atOnce, when the others are over.
-func atOnce(ctx context.Context, n int, ask func(ctx context.Context, i int) (enough bool)) {
+// atOnce asks n questions at once. ask returns the grace after which ctx of the others ends; 0 for none.
+// If ask panics, so does atOnce, when the others are over.
+func atOnce(ctx context.Context, n int, ask func(ctx context.Context, i int) (grace time.Duration)) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	panics := make(chan string, n)
@@ -159,7 +174,7 @@ func atOnce(ctx context.Context, n int, ask func(ctx context.Context, i int) (en
 					panics <- fmt.Sprintf("%v\n%s", p, debug.Stack())
 				}
 			}()
-			if ask(ctx, i) {
+			if grace := ask(ctx, i); grace > 0 {
 				time.AfterFunc(grace, end)
 			}
 		})
@@ -239,9 +254,9 @@ func firstOf[T any](names []string, find func(string) ([]T, error)) (all []T, er
 func (c *resolvConf) addresses(ctx context.Context, name string, known []netip.Addr) (all []netip.Addr, ttl time.Duration, err error) {
 	kinds := [...]dnsmessage.Type{dnsmessage.TypeAAAA, dnsmessage.TypeA}
 	var found [len(kinds)]family
-	atOnce(ctx, len(kinds), func(ctx context.Context, i int) bool {
+	atOnce(ctx, len(kinds), func(ctx context.Context, i int) time.Duration {
 		found[i] = c.family(ctx, name, kinds[i])
-		return len(known) == 0 && slices.ContainsFunc(found[i].addrs, hasRoute)
+		return graceAfter(found[i].addrs, len(known) > 0)
 	})
 	answered := len(found[0].addrs)+len(found[1].addrs) > 0
 	for i, f := range found {
