@@ -85,7 +85,13 @@ func (t *udpSession) begin(leads *upstream.Set) (err error) {
 // begins from the next one. The lock of the routes is held.
 func (t *udpSession) beginFromOurs() (err error) {
 	var lost []error
-	for range max(1, len(t.conf.Bind)) {
+	reaching := 0
+	for _, from := range t.conf.Bind {
+		if policy.Reaches(from, t.destination.Addr()) {
+			reaching++
+		}
+	}
+	for range max(1, reaching) {
 		if err = t.beginFrom(); !t.service.lost.note(t.started, err) {
 			break
 		}
