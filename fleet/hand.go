@@ -167,9 +167,10 @@ func (h *hand) isFull() bool { return h.held[len(h.held)-1].units > 0 }
 // lost its processor in between.
 func (h *hand) Left(now time.Time, n int64) { h.keepApart(now, h.machine.class.costOf(n)) }
 
-// keepApart lets no unit of a leaky bucket leave too soon after an item of n units that leaves at now.
+// keepApart lets no unit of a leaky bucket leave too soon after an item of n units that leaves at now. A rate of 0 has no
+// gaps: it blocks, until another rate comes.
 func (h *hand) keepApart(now time.Time, n int64) {
-	if c := h.machine.class; c.Algorithm == Slots && c.burst() == 1 {
+	if c := &h.machine.class; c.Algorithm == Slots && c.burst() == 1 && !c.Rate.IsZero() {
 		h.raise(now.Add(c.Rate.Time(n) - c.Late))
 	}
 }

@@ -69,9 +69,11 @@ func (l *Lease) Next(now time.Time, ahead, n int64) time.Time {
 	n = l.machine.class.costOf(n)
 	at, ok := l.slotOf(now, ahead, n)
 	switch {
+	case class.blocks():
+		return limit.Never
 	case ok:
 		return at
-	case ahead == 0 || class.blocks():
+	case ahead == 0:
 		return limit.Never
 	}
 	return l.estimate(now, ahead+n)

@@ -68,3 +68,28 @@ func TestLeftLate(t *testing.T) {
 		t.Errorf("the next item leaves %v after one that left late, want %v at least", next.Sub(left), want.Sub(left))
 	}
 }
+
+// TestLeftAtARateOfZero has an item leave after its class has got a rate of 0. When it has its rate again, the next one leaves.
+func TestLeftAtARateOfZero(t *testing.T) {
+	a := &alone{t: t, now: time.Unix(1_760_000_100, 0), store: Model{ID: "0"}}
+	class := Class{Name: "a", Rate: mustRate(t, "20 messages/s"), Late: 20 * time.Millisecond}
+	a.join(class, "m", 1)
+	if a.run(3*time.Second, true) < 10 {
+		t.Fatal("the member has no slots")
+	}
+	blocked := class
+	blocked.Rate = mustRate(t, "0 messages/s")
+	if err := a.m.Set(a.now, blocked, Fallback{}); err != nil {
+		t.Fatal(err)
+	}
+	a.m.Lease("").Left(a.now, 1)
+	if n := a.run(time.Second, true); n > 0 {
+		t.Errorf("%d leave at a rate of 0", n)
+	}
+	if err := a.m.Set(a.now, class, Fallback{}); err != nil {
+		t.Fatal(err)
+	}
+	if n := a.run(3*time.Second, true); n < 10 {
+		t.Errorf("%d leave in 3 s when the class has its rate again", n)
+	}
+}

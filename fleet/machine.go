@@ -293,8 +293,9 @@ func (m *Machine) shift(now time.Time) {
 	for _, l := range m.leases {
 		m.absence.withdraw(l)
 		if was == OnShare {
-			l.drop(now, true)
-			l.raise(l.tookAt.Add(m.class.Rate.Time(1)))
+			if l.drop(now, true); !m.class.Rate.IsZero() {
+				l.raise(l.tookAt.Add(m.class.Rate.Time(1)))
+			}
 		}
 		if l.lapse(now); mode == FromStore && len(l.spent) > 0 {
 			m.owing++
