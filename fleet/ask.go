@@ -89,7 +89,7 @@ func (l *Lease) ask(now time.Time) (units, need int64, at time.Time) {
 	}
 	switch units = max(units, 1); {
 	case class.Algorithm == Slots:
-		units, need = l.wholeItems(rest, units)
+		units, need = rest.ask(units, l.next.first())
 	case l.debt > 0:
 		units, need = l.debt, 1 // what has left is told at once, also if there is no room for the next item
 	}
@@ -113,24 +113,6 @@ func (l *Lease) soonest(now time.Time, need int64) time.Time {
 		at = latest(at, m.ready())
 	}
 	return at
-}
-
-// wholeItems returns about how many of so many units to ask for so that no item lies in two blocks: what remains of the
-// first block is mostly lost before the second one comes. rest are the next items for which no slots are in hand.
-func (l *Lease) wholeItems(rest items, units int64) (whole, need int64) {
-	if need = rest.first(); rest.largest() > 1 {
-		need = max(need, 2) // then the store counts each slot that begins within reach
-	}
-	return rest.whole(units, max(l.next.first(), 1)), max(need, 1)
-}
-
-// ahead returns how long after a call leaves the first slot begins that it can get, at least.
-func (l *Lease) ahead(now time.Time) time.Duration {
-	m := l.machine
-	if m.mode == OnShare {
-		return 0
-	}
-	return m.link.lead(m.current) + m.link.arrival(now)
 }
 
 // watch looks at the lease again when the slots in hand have been missed, or to give back units of a

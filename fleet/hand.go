@@ -181,3 +181,15 @@ func (h *hand) raise(floor time.Time) {
 		h.floor = floor
 	}
 }
+
+// ahead returns how long after a call leaves the first slot begins that it can get, at least.
+func (h *hand) ahead(now time.Time) time.Duration {
+	m := h.machine
+	if m.mode == OnShare {
+		return 0
+	}
+	return m.link.lead(m.current) + m.link.arrival(now)
+}
+
+// Counts returns the totals since the Lease was made.
+func (h *hand) Counts() Counts { return h.counts }

@@ -53,3 +53,13 @@ func (i items) whole(units, last int64) (sum int64) {
 	}
 	return max(sum+(units-sum)/last*last, min(units, last))
 }
+
+// ask returns about how many of so many units to ask for so that no item lies in two blocks, and how many are needed: what
+// remains of the first block is mostly lost before the second one comes. The items are those for which no slots are in hand.
+// last is that of whole.
+func (i items) ask(units, last int64) (whole, need int64) {
+	if need = i.first(); i.largest() > 1 {
+		need = max(need, 2) // then the store counts each slot that begins within reach
+	}
+	return i.whole(units, max(last, 1)), max(need, 1)
+}

@@ -184,9 +184,6 @@ func (l *Lease) want(units int64) {
 // Key returns the key of the bucket; "" is the class itself.
 func (l *Lease) Key() string { return l.key }
 
-// Counts returns the totals since the Lease was made.
-func (l *Lease) Counts() Counts { return l.counts }
-
 // sweep forgets a lease that nobody uses any more, if nothing depends on it.
 func (m *Machine) sweep(l *Lease, now time.Time) {
 	switch {
