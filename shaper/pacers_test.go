@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"strconv"
@@ -26,15 +27,19 @@ func (h slow) Leave(time.Time) {
 	<-h.letGo
 }
 
-// enterSlow makes n items wait that are slow when they leave.
+// enterSlow makes n items wait that are slow when they leave. They enter at the very moment at which
+// nothing passes: a moment later one might leave at once, and the owner would never hear of it.
 func enterSlow(c *Class, n int) (left chan *Item, letGo chan struct{}) {
 	left, letGo = make(chan *Item, n), make(chan struct{})
-	for c.Pass(time.Now(), Cost{Bytes: 1000}) {
+	now := time.Now()
+	for c.Pass(now, Cost{Bytes: 1000}) {
 	}
 	for range n {
 		it := packet(1)
 		it.Owner = slow{left, letGo, it}
-		c.Enter(time.Now(), it)
+		if v := c.Enter(now, it); v != Waits {
+			panic(fmt.Sprintf("an item does not wait: %v", v))
+		}
 	}
 	return left, letGo
 }
