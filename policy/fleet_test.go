@@ -13,6 +13,8 @@ func TestFleetWarnings(t *testing.T) {
 		"nothing":  {fleet + "[class.a]\nrate = \"20 messages/s\"\nheadroom = \"2%\"\nshared = \"prod\"\n", ""},
 		"unused":   {fleet + "[class.a]\nrate = \"20 messages/s\"\n", "fleet.prod"},
 		"headroom": {fleet + "[class.a]\nrate = \"20 messages/s\"\nshared = \"prod\"\n", "class.a.shared"},
+		"narrow":   {fleet + "[class.a]\nrate = \"100 messages/s\"\nheadroom = \"0.4%\"\nshared = \"prod\"\n", "class.a.headroom"},
+		"enough":   {fleet + "[class.a]\nrate = \"1000 messages/s\"\nheadroom = \"5%\"\nshared = \"prod\"\n", ""},
 		"a burst":  {fleet + "[class.a]\nrate = \"20 messages/s\"\nalgorithm = \"gcra\"\nburst = \"5 messages\"\nshared = \"prod\"\n", ""},
 		"fallback": {fleet + "fallback = \"21 messages/s\"\n[class.a]\nrate = \"20 messages/s\"\nheadroom = \"2%\"\nshared = \"prod\"\n", "class.a.shared"},
 		"device":   {fleet + "[class.a]\nrate = \"20mbit\"\nshared = \"prod\"\n[tc.eth0]\nclass = \"a\"\n", "class.a.shared"},

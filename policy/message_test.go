@@ -230,6 +230,33 @@ func TestInFlightAboveOthers(t *testing.T) {
 	}
 }
 
+// The cost of a class is that of all classes above it which count the same, so theirs is not used.
+func TestCostBelowACost(t *testing.T) {
+	const rest = "[listener.a]\nlisten = \"127.0.0.1:1\"\nprotocol = \"http\"\nupstream = \"192.0.2.1:80\"\nclass = \"child\"\n"
+	class := func(name, rate, more string) string {
+		return "[class." + name + "]\nrate = \"" + rate + "\"\n" + more + "\n"
+	}
+	const four, most = "cost = { bytes = 4 }", "cost = { json = \"max_tokens\", default = 1 }"
+	const total, input = "settle = { json = \"usage.total_tokens\" }", "settle = { json = \"usage.input_tokens\" }"
+	below := "parent = \"account\"\n"
+	for _, c := range []struct{ text, warned string }{
+		{class("account", "100 tokens/s", four) + class("child", "50 tokens/s", below+most), "class.child.cost"},
+		{class("account", "100 tokens/s", four+"\n"+total) + class("child", "50 tokens/s", below+four+"\n"+input), "class.child.settle"},
+		{class("account", "100 tokens/s", four) + class("child", "50 tokens/s", below+four), ""},
+		{class("account", "100 tokens/s", four) + class("child", "50 tokens/s", below), ""},
+		{class("account", "100 messages/s", "cost = 2") + class("child", "50 tokens/s", below+most), ""},
+	} {
+		_, warnings, err := Parse("t.toml", []byte(c.text+rest))
+		got := ""
+		for _, w := range warnings {
+			got += w.Key
+		}
+		if err != nil || got != c.warned {
+			t.Errorf("it warns of %q, want %q: %v, %v of\n%s", got, c.warned, warnings, err, c.text)
+		}
+	}
+}
+
 // A queue that one connection cannot hold is an error only if messages of one connection can
 // fill it.
 func TestQueueOfAConnection(t *testing.T) {

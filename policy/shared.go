@@ -114,8 +114,19 @@ func (c warner) warnShared(key string, class *Class) {
 	if f, _ := c.p.Fleet(class.Shared); f.Fallback.Rate.Compare(class.Limit()) > 0 {
 		c.warn(at, fmt.Sprintf("while the store is away, the fallback of %v is above the limit of %v", f.Fallback.Rate, class.Limit()), `fallback = "share"`)
 	}
-	if class.Algorithm == Leaky && class.Rate.Kind() != unit.Bytes && class.Headroom == 0 {
+	if class.Algorithm != Leaky || class.Rate.Kind() == unit.Bytes || class.Limit().IsZero() {
+		return
+	}
+	gap := class.Limit().Time(1)
+	switch spare := class.Limit().Below(class.Headroom).Time(1) - gap; {
+	case class.Headroom == 0:
 		c.warn(at, "the class has no headroom, and a slot may be used late by 2 % of a gap: then the next one comes too soon for a provider that enforces gaps",
 			`headroom = "2%", for example`)
+	case gap >= time.Millisecond && spare < wakeUp:
+		c.warn(join(join("class", class.Name), "headroom"), fmt.Sprintf("of a gap of %v it leaves %v for lateness; a wake-up is often later, and then its slot is lost", gap, spare),
+			fmt.Sprintf("at least %.2g %%", 100*float64(wakeUp)/float64(gap+wakeUp)))
 	}
 }
+
+// wakeUp is how late a wake-up on a quiet machine may well be.
+const wakeUp = 45 * time.Microsecond

@@ -33,6 +33,7 @@ func (c warner) warnAll() {
 		}
 		c.warnKeys(key, &class)
 		c.warnAnswers(&class, carried[class.Name])
+		c.warnPrices(key, &class)
 	}
 	c.warnUnused(used)
 	pathChecker(c).warnAssured()
@@ -95,6 +96,24 @@ func (c warner) mark(used map[string]bool, name string) {
 func (c warner) warnAnswers(class *Class, carried map[Protocol]bool) {
 	if class.InFlight > 0 && len(carried) > 0 && !carried[SMPP] && !carried[HTTP] {
 		c.warn(join("class", class.Name)+".in_flight", "it bounds nothing: only messages of smpp and http have answers", "leave it out")
+	}
+}
+
+// warnPrices warns of a cost or settle that messages of the class do not use: the nearest class that has
+// one for the unit says it for all classes above.
+func (c warner) warnPrices(key string, class *Class) {
+	for above := c.above(class); above != nil; above = c.above(above) {
+		if above.Rate.Kind() != class.Rate.Kind() {
+			continue
+		}
+		const allowed = "leave out one of the two, or count in another unit"
+		if class.Cost != nil && above.Cost != nil && *class.Cost != *above.Cost {
+			c.warn(key+".cost", fmt.Sprintf("it says what a message costs in class %q, too, so that class's own cost is not used for it", above.Name), allowed)
+		}
+		if class.Settle != nil && above.Settle != nil && *class.Settle != *above.Settle {
+			c.warn(key+".settle", fmt.Sprintf("it says where an answer has the cost for class %q, too, so that class's own settle is not used for it", above.Name), allowed)
+		}
+		return
 	}
 }
 
