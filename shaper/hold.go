@@ -64,13 +64,16 @@ func nextHold(now time.Time, c *Class) hold {
 }
 
 // hold returns what one unit with a key would wait for in its bucket, without the classes above. If
-// the key has no bucket, the bucket would begin with what is remembered of it.
+// the key has no bucket, the bucket would begin with what is remembered of it, or with what the
+// shared one owes if the key has been there.
 func (k *keys) hold(now time.Time, key policy.Key) hold {
 	g := gate{pace: k.pace}
 	if c := k.active[key]; c != nil {
 		g = c.gate
 	} else if i, known := k.idle.index[key]; known {
 		g.limiter = restore(now, k.idle.kept(i, &k.idle.further), &k.pace).limiter
+	} else if k.followsShared(now, key) {
+		g = k.shared.gate
 	} else {
 		g.limiter = k.fresh(now).limiter
 	}

@@ -17,8 +17,9 @@ import (
 //
 // A key has a bucket while a session has joined it. Afterwards the class remembers a
 // little of it, and forgets that when it makes no difference any more. There are at most
-// max_keys keys. When there is no room for another one, new keys share a bucket. So a
-// flood of new keys never frees a key that is over its limit.
+// max_keys keys. When there is no room for another one, new keys share a bucket, and what
+// that owes goes with those that leave it. So a flood of new keys never frees a key that is
+// over its limit.
 //
 // If messages tell the buckets apart, a bucket may serve one message only. So some that
 // nobody uses are kept for other keys.
@@ -35,6 +36,7 @@ type keys struct {
 	active  map[policy.Key]*Class
 	idle    idleKeys
 	shared  *Class      // the bucket of keys for which there is no room; nil: there was room for all
+	visited visitors    // the keys that have been there since it owed nothing last
 	waiting []*Class    // buckets in which something waits, in no order
 	linger  []*Class    // buckets that nobody uses and that must stay for a while; see letLinger
 	spare   []*Class    // buckets without a key, for other keys
@@ -126,15 +128,11 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 	}
 	k.forget(now, 2) // more than can have come since the last call
 	kept, known := k.idle.take(key)
-	if !known {
-		kept.memories = k.idle.memories[:0]
-	}
 	if !known && k.len() >= k.maxKeys() {
-		k.class.Stats.KeysShared.Add(1)
-		if k.shared == nil {
-			k.shared = k.open(now, policy.Key{}, k.fresh(now))
-		}
-		return k.shared
+		return k.visit(now, key)
+	}
+	if !known && k.followsShared(now, key) {
+		kept, known = k.outOfShared(now, key)
 	}
 	c := k.reuse(now, key, kept, known)
 	if c == nil {
@@ -146,6 +144,46 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 	}
 	k.active[key] = c
 	return c
+}
+
+// visit returns the bucket that keys share for which there is no room, and notes that a key goes there.
+func (k *keys) visit(now time.Time, key policy.Key) *Class {
+	k.class.Stats.KeysShared.Add(1)
+	if k.shared == nil {
+		k.shared = k.open(now, policy.Key{}, k.fresh(now))
+	}
+	if _, outside := k.shared.limiter.(*shared); k.mayReturn && !outside { // a fleet has its own account of each key
+		k.visited.add(key)
+	}
+	return k.shared
+}
+
+// followsShared reports whether a key that is not remembered goes on from the shared bucket: the key
+// has been there, and that owes something. It would have its limit twice if it began anew.
+func (k *keys) followsShared(now time.Time, key policy.Key) bool {
+	if !k.visited.has(key) {
+		return false
+	}
+	c := k.shared
+	if m, _ := c.limiter.Memory(now); m.Until.After(now) {
+		return c.shadow == nil
+	}
+	if c.joined == 0 && c.waiting == 0 {
+		k.visited.clear()
+	}
+	return false
+}
+
+// outOfShared remembers of a key what a record has of the shared bucket, and returns that.
+func (k *keys) outOfShared(now time.Time, key policy.Key) (kept keptState, known bool) {
+	c := k.shared
+	r := recordOf(now, c.limiter, &c.pace, c.pacedRate(), k.class.conf.Per)
+	l := r.limiter(now, &limit.Lease{At: now, Until: now})
+	if l == nil { // no record holds such numbers
+		return kept, false
+	}
+	k.idle.put(now, key, bucketState{k.pace.takeOver(now, l, &r.pace, r.rate), c.assured})
+	return k.idle.take(key)
 }
 
 // reuse returns a spare bucket that goes on from what was kept of a key, if that is known;
@@ -160,6 +198,7 @@ func (k *keys) reuse(now time.Time, key policy.Key, kept keptState, known bool) 
 		if k.blank.limiter == nil || k.pace.borrows {
 			k.blank = k.fresh(now)
 		}
+		kept.memories = k.idle.memories[:0]
 		for _, l := range limit.Parts(k.blank.limiter) {
 			m, whole := l.Memory(now)
 			if !whole {

@@ -19,18 +19,24 @@ type record struct {
 	numbers [][]int64 // of each limit: what it remembers
 }
 
-// leaseOf returns a lease of no units, with the record of a limiter at now. p is its pace,
-// and rate the rate at which its own limit runs.
+// leaseOf returns a lease of no units, with the record of a limiter at now.
 func leaseOf(now time.Time, l limit.Limiter, p *pace, rate unit.Rate, per policy.Per) limit.Lease {
-	l = bare(l)
 	m, _ := l.Memory(now)
+	r := recordOf(now, l, p, rate, per)
+	return limit.Lease{At: now, Until: now, Expires: m.Until, Record: r.encode()}
+}
+
+// recordOf returns the record of a limiter at now. p is its pace, and rate the rate at which its own
+// limit runs.
+func recordOf(now time.Time, l limit.Limiter, p *pace, rate unit.Rate, per policy.Per) record {
+	l = bare(l)
 	r := record{per: per.String(), pace: *p}
 	parts := limit.Parts(l)
 	for _, part := range parts[:min(len(parts), 1+len(p.also))] { // the provider says its hints again
 		r.numbers = append(r.numbers, limit.Record(part, now))
 	}
 	r.rate = rate
-	return limit.Lease{At: now, Until: now, Expires: m.Until, Record: r.encode()}
+	return r
 }
 
 // grow makes a lease one of some units that ends at until, and sets when it may be forgotten.

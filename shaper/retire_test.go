@@ -28,6 +28,119 @@ func TestKeysShareWhatIsLeft(t *testing.T) {
 	}
 }
 
+// A key that gets a bucket of its own goes on from the shared one while that owes anything: it gets
+// nothing for leaving it. Once the shared one owes nothing, keys begin anew.
+func TestKeysLeaveTheSharedBucket(t *testing.T) {
+	for _, algorithm := range []policy.Algorithm{policy.Leaky, policy.Token, policy.GCRA, policy.FixedWindow, policy.SlidingLog, policy.SlidingWindow} {
+		conf := classBy(algorithm, "20 packets/min")
+		also := conf
+		also.Also = []policy.Limit{classBy(policy.SlidingLog, "15 packets/min").Own()}
+		for name, keyed := range map[string]policy.Class{
+			"by client":  perSource(1, conf),
+			"by message": perRecipient(1, conf),
+			"also":       perRecipient(1, also),
+		} {
+			same := keyed
+			same.Per = policy.Per{}
+			c, stays := NewClass(start, keyed), NewClass(start, same)
+			join := func(d time.Duration, n int) *Class {
+				if c.Messages().HaveKeys() {
+					return c.JoinKey(at(d), to(t, c, n))
+				}
+				return c.Join(at(d), client(n))
+			}
+			spend := func(d time.Duration, c *Class) (n int) {
+				for c.Pass(at(d), Cost{Packets: 1}) {
+					lastLeft(c, at(d))
+					n++
+				}
+				return n
+			}
+			first, shared := join(0, 1), join(0, 2)
+			if n, want := spend(0, shared), spend(0, stays); n != want {
+				t.Fatalf("%s, %s: %d leave the shared bucket, want %d", algorithm, name, n, want)
+			}
+			shared.Quit(start)
+			first.Quit(start)
+			for _, d := range []time.Duration{second, 11 * second, 70 * second} {
+				own := join(d, 2)
+				if own == shared {
+					t.Fatalf("%s, %s: the key has no bucket of its own", algorithm, name)
+				}
+				if n, want := spend(d, own), spend(d, stays); n != want {
+					t.Errorf("%s, %s: after %v, %d leave the bucket of its own, want %d", algorithm, name, d, n, want)
+				}
+				own.Quit(at(d))
+			}
+			if n := spend(300*second, join(300*second, 3)); n == 0 {
+				t.Errorf("%s, %s: a key is limited long after all have left", algorithm, name)
+			}
+		}
+	}
+}
+
+// What the shared bucket owes holds for those who have been there alone. When it owes nothing and
+// nobody is there, it forgets who has been.
+func TestKeysThatNeverShared(t *testing.T) {
+	c := NewClass(start, perSource(1, classBy(policy.FixedWindow, "20 packets/min")))
+	first, shared := c.Join(start, client(1)), c.Join(start, client(2))
+	pass := func(d time.Duration, c *Class, want bool) {
+		t.Helper()
+		if got := c.Pass(at(d), Cost{Packets: 1}); got != want {
+			t.Errorf("after %v, an item leaves: %v, want %v", d, got, want)
+		}
+	}
+	for range 20 {
+		pass(0, shared, true)
+	}
+	first.Quit(start)
+	other := c.Join(at(ms), client(3))
+	pass(ms, other, true)
+	other.Quit(at(ms))
+	shared.Quit(at(ms))
+	pass(2*ms, shared, false)
+	if !c.keys.visited.has(keyOf(c, 2)) {
+		t.Error("it is forgotten that a key has been in the shared bucket, which owes all")
+	}
+	again := c.Join(at(70*second), client(2))
+	pass(70*second, again, true)
+	if c.keys.visited.has(keyOf(c, 2)) {
+		t.Error("it is remembered that a key has been in the shared bucket, which owes nothing")
+	}
+}
+
+// keyOf returns the key of a client in a class.
+func keyOf(c *Class, n int) policy.Key {
+	conn := client(n)
+	return c.keys.per.Key(&conn, nil)
+}
+
+// A key that leaves the shared bucket is within its assured rate when that is. A connection has not been
+// there, so it begins anew.
+func TestKeysLeaveTheSharedBucketAsAssured(t *testing.T) {
+	conf := leakyClass("10 packets/min")
+	conf.Ceil = rateOf("10 packets/s")
+	c := NewClass(start, perSource(1, conf))
+	first, shared := c.Join(start, client(1)), c.Join(start, client(2))
+	enter(t, shared, 0, Leaves, packet(1))
+	first.Quit(start)
+	holds(t, c.Status().WaitsWithKey(at(ms), client(2), nil), "test", "10 packets/s", 100*ms)
+	if own := c.Join(at(ms), client(2)); own == shared || own.assured.Next() != shared.assured.Next() {
+		t.Errorf("the key is within its assured rate at %v, want %v as before", own.assured.Next(), shared.assured.Next())
+	}
+
+	conf.Per, conf.MaxKeys = policy.Per{{By: policy.ByConnection}}, 1
+	c = NewClass(start, conf)
+	first, shared = c.Join(start, clientOf(1)), c.Join(start, clientOf(2))
+	enter(t, shared, 0, Leaves, packet(1))
+	first.Quit(start)
+	own := c.Join(at(ms), clientOf(3))
+	enter(t, own, ms, Leaves, packet(1))
+	if own.Quit(at(ms)); own == shared || c.keys.len() != 0 {
+		t.Errorf("%d keys are remembered of connections that are gone", c.keys.len())
+	}
+}
+
 // A session may quit before its last item has left. The bucket goes when that has left.
 func TestKeysQuitWhileAnItemWaits(t *testing.T) {
 	c := NewClass(start, perSource(10, leakyClass("1KB/s")))
