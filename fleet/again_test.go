@@ -35,25 +35,55 @@ func (a *alone) play(d time.Duration, there bool, wanted int64) (left int) {
 	l := a.m.Lease("")
 	for end := a.now.Add(d); a.now.Before(end); a.now = a.now.Add(time.Millisecond) {
 		l.Want(a.now, wanted, min(wanted, 1))
-		for c, ok := a.m.Poll(a.now); ok; c, ok = a.m.Poll(a.now) {
-			if c.Op == Keep {
-				a.disk[c.Key] = Debt{c.Key, c.Wanted, a.now.Add(c.Lasts)}
-				a.m.Answer(a.now, &c, &Reply{})
-				continue
-			}
-			if !there {
-				a.m.Fail(a.now, &c)
-				continue
-			}
-			r := a.store.Do(Stamp(a.now.UnixMicro()), &c)
-			a.m.Answer(a.now.Add(time.Microsecond), &c, &r)
-		}
+		a.exchange(there)
 		for wanted > 0 && !l.Next(a.now, 0, 1).After(a.now) {
 			l.Take(a.now, a.now, 1)
 			left++
 		}
 	}
 	return left
+}
+
+// exchange has the store answer all calls that are due, if it is there.
+func (a *alone) exchange(there bool) {
+	for c, ok := a.m.Poll(a.now); ok; c, ok = a.m.Poll(a.now) {
+		if c.Op == Keep {
+			a.disk[c.Key] = Debt{c.Key, c.Wanted, a.now.Add(c.Lasts)}
+			a.m.Answer(a.now, &c, &Reply{})
+			continue
+		}
+		if !there {
+			a.m.Fail(a.now, &c)
+			continue
+		}
+		r := a.store.Do(Stamp(a.now.UnixMicro()), &c)
+		a.m.Answer(a.now.Add(time.Microsecond), &c, &r)
+	}
+}
+
+// TestWindowAfterAnAbsence lets one of 100 a day leave, and takes the store away until the member goes on without it. When the
+// store is there again, the next one leaves: a window knows no gaps.
+func TestWindowAfterAnAbsence(t *testing.T) {
+	for _, algorithm := range []Algorithm{FixedWindow, SlidingWindow, SlidingLog} {
+		a := &alone{t: t, now: time.Unix(1_760_000_040, 0), store: Model{ID: "0"}}
+		a.join(Class{Name: "a", Algorithm: algorithm, Rate: mustRate(t, "100 messages/day"), Window: 24 * time.Hour}, "m", 1)
+		l := a.m.Lease("")
+		until := func(what string, there bool, reached func() bool) {
+			for end := a.now.Add(10 * time.Second); !reached(); a.now = a.now.Add(time.Millisecond) {
+				if a.now.After(end) {
+					t.Fatalf("%v: nothing after 10 s: %s", algorithm, what)
+				}
+				l.Want(a.now, 50, 1)
+				a.exchange(there)
+			}
+		}
+		leaves := func() bool { return !l.Next(a.now, 0, 1).After(a.now) }
+		until("the first one leaves", true, leaves)
+		l.Take(a.now, a.now, 1)
+		until("the store is away", false, func() bool { return a.m.mode == OnShare })
+		until("the store is there", true, func() bool { return a.m.mode == FromStore })
+		until("the next one leaves", true, leaves)
+	}
 }
 
 // TestAgainAfterItsShare ends a member while the store is away, and starts it again under its name. What its share let leave

@@ -1,13 +1,19 @@
 package fleet
 
-import "time"
+import (
+	"time"
+
+	"shaper/limit"
+)
 
 // A hand is what a lease has been granted and has not used: three blocks at most, the earliest first. A block
 // without units is none. The third has room for an item that is larger than the rests of two blocks.
 type hand struct {
 	machine *Machine
 	held    [3]block
-	floor   time.Time // no unit before this: the provider's gap after the last departure, or a pause
+	floor   time.Time // no unit before this: a pause, or what the store did not hear of
+	last    time.Time // when the last item left
+	cost    int64     // what that item costs
 	debt    int64     // units that have left without a slot; the next blocks pay
 	counts  Counts
 }
@@ -27,7 +33,7 @@ func (h *hand) slotOf(now time.Time, ahead, n int64) (at time.Time, ok bool) {
 		first := h.first(b, now, next)
 		units := b.units - first
 		if i >= 0 && i < units {
-			at, ok = latest(b.slot(first+i), h.floor), true
+			at, ok = latest(b.slot(first+i), h.free()), true
 			if ahead == 0 && h.machine.late.keeps {
 				return at, true // first has seen that the item fits
 			}
@@ -74,7 +80,7 @@ func (h *hand) first(b *block, now time.Time, n int64) int64 {
 	if after := &h.held[1]; b == &h.held[0] && after.joins {
 		more = after.remaining()
 	}
-	return b.first(latest(now, h.floor), n, more, h.machine.late)
+	return b.first(latest(now, h.free()), n, more, h.machine.late)
 }
 
 // takeFrom uses up to n units of a block, and returns how many.
@@ -163,16 +169,18 @@ func (h *hand) put(b block) {
 // isFull reports whether there is no room for a block.
 func (h *hand) isFull() bool { return h.held[len(h.held)-1].units > 0 }
 
-// Left says that an item of n units, which Take has charged, has left at now. That may be much later, if the process has
-// lost its processor in between.
-func (h *hand) Left(now time.Time, n int64) { h.keepApart(now, h.machine.class.costOf(n)) }
+// Left says that the item which Take has charged last has left at now. That may be much later, if the process has lost its
+// processor in between.
+func (h *hand) Left(now time.Time) { h.last = latest(h.last, now) }
 
-// keepApart lets no unit of a leaky bucket leave too soon after an item of n units that leaves at now. A rate of 0 has no
-// gaps: it blocks, until another rate comes.
-func (h *hand) keepApart(now time.Time, n int64) {
-	if c := &h.machine.class; c.Algorithm == Slots && c.burst() == 1 && !c.Rate.IsZero() {
-		h.raise(now.Add(c.Rate.Time(n) - c.Late))
+// free returns when the next unit may leave, whatever is in hand: not before floor, and from a leaky bucket not too soon
+// after the last item. The gap is that of the rate now in force, as in leaky.Gap. A rate of 0 has none: it blocks.
+func (h *hand) free() time.Time {
+	c := &h.machine.class
+	if !h.machine.late.keeps || c.Rate.IsZero() {
+		return h.floor
 	}
+	return latest(h.floor, limit.After(h.last, c.Rate.Time(h.cost)).Add(-c.Late))
 }
 
 // raise lets no unit leave before floor.

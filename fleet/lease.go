@@ -113,7 +113,7 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 		}
 	}
 	l.debt += n
-	l.keepApart(now, cost)
+	l.last, l.cost = now, cost
 	l.drop(now, false)
 	if l.asked || m.mode == Stopped {
 		return
@@ -192,8 +192,8 @@ func (m *Machine) sweep(l *Lease, now time.Time) {
 		m.alarms.set(l, m.recovered)
 	case l.owes(now):
 		m.alarms.set(l, l.spent.until())
-	case now.Before(l.floor):
-		m.alarms.set(l, l.floor)
+	case now.Before(l.free()):
+		m.alarms.set(l, l.free())
 	default:
 		m.alarms.clear(l)
 		delete(m.leases, l.key)

@@ -63,7 +63,7 @@ func TestLeftLate(t *testing.T) {
 	at := l.Next(a.now, 0, 1)
 	l.Take(at, at, 1)
 	left := at.Add(5 * time.Millisecond)
-	l.Left(left, 1)
+	l.Left(left)
 	if next, want := l.Next(left, 0, 1), left.Add(400*time.Microsecond); next.Before(want) {
 		t.Errorf("the next item leaves %v after one that left late, want %v at least", next.Sub(left), want.Sub(left))
 	}
@@ -71,21 +71,44 @@ func TestLeftLate(t *testing.T) {
 
 // TestLeftAtARateOfZero has an item leave after its class has got a rate of 0. When it has its rate again, the next one leaves.
 func TestLeftAtARateOfZero(t *testing.T) {
-	a := &alone{t: t, now: time.Unix(1_760_000_100, 0), store: Model{ID: "0"}}
-	class := Class{Name: "a", Rate: mustRate(t, "20 messages/s"), Late: 20 * time.Millisecond}
+	a, class := leftAt(t, "0 messages/s")
+	if n := a.run(time.Second, true); n > 0 {
+		t.Errorf("%d leave at a rate of 0", n)
+	}
+	goesOn(t, a, class)
+}
+
+// TestLeftAtASlowRate has an item leave after its class has got a rate of 1 an hour. The gap after it is that of the rate in
+// force, so when the class has its rate again, the next one leaves.
+func TestLeftAtASlowRate(t *testing.T) {
+	a, class := leftAt(t, "1 messages/h")
+	if next := a.m.Lease("").Next(a.now.Add(50*time.Millisecond), 0, 1); next.Before(a.now.Add(59 * time.Minute)) {
+		t.Errorf("the next item leaves %v after one at a rate of 1 an hour", next.Sub(a.now))
+	}
+	goesOn(t, a, class)
+}
+
+// leftAt returns a member of a class that has slots in hand and then gets another rate, at which an item leaves.
+func leftAt(t *testing.T, rate string) (a *alone, class Class) {
+	t.Helper()
+	a = &alone{t: t, now: time.Unix(1_760_000_100, 0), store: Model{ID: "0"}}
+	class = Class{Name: "a", Rate: mustRate(t, "20 messages/s"), Late: 20 * time.Millisecond}
 	a.join(class, "m", 1)
 	if a.run(3*time.Second, true) < 10 {
 		t.Fatal("the member has no slots")
 	}
-	blocked := class
-	blocked.Rate = mustRate(t, "0 messages/s")
-	if err := a.m.Set(a.now, blocked, Fallback{}); err != nil {
+	other := class
+	other.Rate = mustRate(t, rate)
+	if err := a.m.Set(a.now, other, Fallback{}); err != nil {
 		t.Fatal(err)
 	}
-	a.m.Lease("").Left(a.now, 1)
-	if n := a.run(time.Second, true); n > 0 {
-		t.Errorf("%d leave at a rate of 0", n)
-	}
+	a.m.Lease("").Left(a.now)
+	return a, class
+}
+
+// goesOn gives the member its rate again, and lets what waits leave.
+func goesOn(t *testing.T, a *alone, class Class) {
+	t.Helper()
 	if err := a.m.Set(a.now, class, Fallback{}); err != nil {
 		t.Fatal(err)
 	}

@@ -293,7 +293,7 @@ func (m *Machine) shift(now time.Time) {
 	for _, l := range m.leases {
 		m.absence.withdraw(l)
 		if was == OnShare {
-			if l.drop(now, true); !m.class.Rate.IsZero() {
+			if l.drop(now, true); m.class.Algorithm == Slots && !m.class.Rate.IsZero() {
 				l.raise(l.tookAt.Add(m.class.Rate.Time(1)))
 			}
 		}

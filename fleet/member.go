@@ -345,10 +345,10 @@ func (b *Budget) Take(since, now time.Time, n int64) {
 }
 
 // Left says that an item has left; see hand.Left.
-func (b *Budget) Left(now time.Time, n int64) {
+func (b *Budget) Left(now time.Time) {
 	b.member.mu.Lock()
 	defer b.member.mu.Unlock()
-	b.lease.Left(now, n)
+	b.lease.Left(now)
 }
 
 // Estimate implements limit.Estimator.

@@ -69,8 +69,8 @@ func (g *gate) use(l limit.Limiter) {
 // borrowed from outside the process.
 type borrower interface {
 	bare() limit.Limiter
-	idle(now time.Time)          // no item may leave that waits beneath the class
-	left(now time.Time, n int64) // an item of n units has left, if bare waits for that
+	idle(now time.Time) // no item may leave that waits beneath the class
+	left(now time.Time) // the item that was charged last has left, if bare waits for that
 }
 
 // bare returns the limiter without what is around it.
@@ -190,7 +190,7 @@ func (g *gate) settle(now, then time.Time, n int64) {
 	g.leavingSince = time.Time{}
 	g.settler.Left(now, then, n)
 	if g.borrower != nil {
-		g.borrower.left(now, n)
+		g.borrower.left(now)
 	}
 }
 

@@ -162,7 +162,7 @@ func (l *leased) bare() limit.Limiter { return l.Limiter }
 func (l *leased) idle(time.Time) {}
 
 // left implements borrower.
-func (l *leased) left(time.Time, int64) {}
+func (l *leased) left(time.Time) {}
 
 // Estimate implements limit.Estimator.
 func (l *leased) Estimate(now time.Time, ahead, n int64) time.Time {

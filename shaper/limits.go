@@ -130,8 +130,8 @@ type Budget interface {
 	// Owe says that the process has used so many units of a window without the fleet, and until when they count. Nothing
 	// more leaves before the store knows.
 	Owe(now time.Time, units int64, until time.Time)
-	// Left says that an item of n units, which Take has charged, has left at now: a gap counts from then.
-	Left(now time.Time, n int64)
+	// Left says that the item which Take has charged last has left at now: its gap counts from then.
+	Left(now time.Time)
 	// RefusedUntil returns until when a window has nothing for an item of n units, as the store has said when it was asked for no
 	// more. It returns a time that has passed if the store has not, or if the units are in hand.
 	RefusedUntil(now time.Time, n int64) time.Time

@@ -102,9 +102,9 @@ func (s *shared) idle(now time.Time) {
 }
 
 // left implements borrower.
-func (s *shared) left(now time.Time, n int64) {
+func (s *shared) left(now time.Time) {
 	for _, b := range s.budgets {
-		b.Left(now, n)
+		b.Left(now)
 	}
 }
 
@@ -306,7 +306,7 @@ func (l *lent) bare() limit.Limiter { return l.Limiter }
 func (l *lent) idle(time.Time) {}
 
 // left implements borrower.
-func (l *lent) left(time.Time, int64) {}
+func (l *lent) left(time.Time) {}
 
 // Next implements limit.Limiter.
 func (l *lent) Next(now time.Time, ahead, n int64) time.Time { return l.Estimate(now, ahead, n) }

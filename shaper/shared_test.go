@@ -76,8 +76,8 @@ func (b *fakeBudget) RefusedUntil(_ time.Time, n int64) time.Time {
 	}
 	return b.refused
 }
-func (b *fakeBudget) Left(now time.Time, _ int64) { b.left = now }
-func (b *fakeBudget) Hold(time.Time, time.Time)   {}
+func (b *fakeBudget) Left(now time.Time)        { b.left = now }
+func (b *fakeBudget) Hold(time.Time, time.Time) {}
 func (b *fakeBudget) Owe(_ time.Time, units int64, until time.Time) {
 	b.owed, b.owedTill = b.owed+units, until
 }
