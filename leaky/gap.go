@@ -41,10 +41,25 @@ func (g *Gap) Next(now time.Time, ahead, _ int64) time.Time {
 	return limit.After(free, g.rate.Time(ahead))
 }
 
-// Take implements limit.Limiter.
+// Take implements limit.Limiter. An item that leaves too early adds its gap to what is left of the one before.
 func (g *Gap) Take(_, now time.Time, n int64) {
+	g.cost, g.taken = min(n+g.owed(now), maxCost), now
 	g.Left(now, now, n)
-	g.cost, g.taken = n, now
+}
+
+// owed returns how many units the rest of the gap is at now.
+func (g *Gap) owed(now time.Time) (units int64) {
+	rest := limit.After(g.last, g.rate.Time(g.cost)).Sub(now)
+	switch {
+	case rest <= 0:
+		return 0
+	case g.rate.IsZero():
+		return g.cost
+	}
+	if units = g.rate.Units(rest); g.rate.Time(units) < rest {
+		units++
+	}
+	return min(units, g.cost)
 }
 
 // Left implements limit.Settler, for the last item.

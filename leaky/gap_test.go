@@ -58,6 +58,33 @@ func TestGapGrowsWithTheCost(t *testing.T) {
 	wantNext(t, g, 0, 500*time.Millisecond)
 }
 
+// An item that leaves before its gap is over pays for the rest, as every limiter has it: the next one waits for both.
+func TestGapTooEarly(t *testing.T) {
+	for _, c := range []struct {
+		rate      unit.Rate
+		cost      int64
+		then, now time.Duration
+		want      time.Duration
+	}{
+		{unit.NewRate(unit.Messages, 10, time.Second), 100, 0, 0, 10100 * time.Millisecond},
+		{unit.NewRate(unit.Messages, 10, time.Second), 100, 0, 4 * time.Second, 10100 * time.Millisecond},
+		{unit.NewRate(unit.Messages, 10, time.Second), 1, 0, 99 * time.Millisecond, 299 * time.Millisecond}, // a part counts as a unit
+		{unit.NewRate(unit.Messages, 10, time.Second), 1, 0, 100 * time.Millisecond, 200 * time.Millisecond},
+		{unit.NewRate(unit.Messages, 3, time.Second), 2, 0, 333333334, time.Second + 1},
+	} {
+		g := NewGap(c.rate)
+		leaves(t, g, c.then, c.then, c.cost)
+		g.Take(at(c.now), at(c.now), 1)
+		wantNext(t, g, c.now, c.want)
+	}
+	g := NewGap(unit.NewRate(unit.Messages, 10, time.Second))
+	leaves(t, g, 0, 0, 7)
+	g.SetRate(at(0), unit.NewRate(unit.Messages, 0, time.Second), 0)
+	g.Take(at(time.Minute), at(time.Minute), 1)
+	g.SetRate(at(time.Minute), unit.NewRate(unit.Messages, 10, time.Second), 0)
+	wantNext(t, g, time.Minute, time.Minute+800*time.Millisecond)
+}
+
 func TestGapAhead(t *testing.T) {
 	g := NewGap(unit.NewRate(unit.Packets, 10, time.Second))
 	leaves(t, g, 0, 0, 1)

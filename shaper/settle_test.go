@@ -68,6 +68,24 @@ func TestCrashKeepsWhatAnswersCharge(t *testing.T) {
 	}
 }
 
+// A crash does not shorten a gap that an answer has made longer: what the lease may have let out meanwhile comes on top.
+func TestCrashKeepsALongGap(t *testing.T) {
+	k := &keptClass{conf: classBy(policy.Leaky, "5 messages/min"), now: time.Hour}
+	k.conf.Queue = policy.Queue{}
+	k.start(func() time.Duration { return 0 }, nil)
+	k.offer(1)
+	k.run(k.now + second)
+	left := k.left[0].at
+	k.settle(k.class, left, 99)
+	k.run(k.now + second)
+	k.start(func() time.Duration { return 0 }, k.disk.crash(false))
+	k.offer(1)
+	k.run(left + 25*time.Minute)
+	if len(k.left) != 2 || k.left[1].at-left < 20*time.Minute {
+		t.Errorf("they left at %v; want 20 minutes between the two, for 100 units at 5 a minute", k.left)
+	}
+}
+
 // What an answer charges when the lease is over counts from then on, also after a crash.
 func TestAnswerAfterTheLease(t *testing.T) {
 	k := &keptClass{conf: hourly()[policy.FixedWindow], now: time.Hour - 2*time.Minute}
