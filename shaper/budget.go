@@ -30,6 +30,22 @@ func (b *backing) keepIn(now time.Time, ledger Ledger) {
 	root.wake(now)
 }
 
+// resume makes classes go on from leases.
+func resume(now time.Time, leases []limit.Lease, class func(name string) *Class) {
+	for i := range leases {
+		if !leases[i].Expires.After(now) {
+			continue
+		}
+		if name, ok := nameOfFinding(leases[i].Name); ok {
+			if c := class(name); c != nil {
+				c.backing.resumeFinding(now, leases[i].Record)
+			}
+		} else if c := class(leases[i].Name); c != nil {
+			c.backing.resume(now, &leases[i])
+		}
+	}
+}
+
 // resume is Shaper.Resume for one lease.
 func (b *backing) resume(now time.Time, lease *limit.Lease) {
 	c := b.class

@@ -11,6 +11,7 @@
 //	flow          one direction of a session
 //	keep          the budgets of all classes outlive the process
 //	shaper        the live classes of a policy, and how a reload changes them
+//	gone          classes that the policy has no more, in case they come back
 //	new           makes classes, trees and trials from policies
 //	status        what a class does and why, for people
 //	trial_shadow  the shadow of a class, which runs in a trial of its own

@@ -31,14 +31,9 @@ func (s *Shaper) Resume(now time.Time, leases []limit.Lease) {
 	for i := range leases {
 		if leases[i].Name == "" {
 			policy.UseSecret(leases[i].Record)
-		} else if name, ok := nameOfFinding(leases[i].Name); ok && leases[i].Expires.After(now) {
-			if c := s.Class(name); c != nil {
-				c.backing.resumeFinding(now, leases[i].Record)
-			}
-		} else if c := s.Class(leases[i].Name); c != nil && leases[i].Expires.After(now) {
-			c.backing.resume(now, &leases[i])
 		}
 	}
+	resume(now, leases, s.Class)
 }
 
 // Exhaust makes each class that would keep its budget in a ledger start as if as much had

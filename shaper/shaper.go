@@ -19,6 +19,7 @@ type Shaper struct {
 	classes map[string]*Class
 	ledger  Ledger           // keeps the budgets of the classes; nil: only this process knows them
 	shares  map[string]Share // of the budgets that several processes share, by class
+	gone    gone             // the classes that Apply has removed
 }
 
 // New returns a Shaper without classes, on the most precise timers of the system. It has as
@@ -36,7 +37,7 @@ func New() *Shaper {
 func NewOnRuntimeTimer() *Shaper { return newShaper(newRuntimeTimer()) }
 
 func newShaper(timers ...timer) *Shaper {
-	return &Shaper{pacers: newPacers(timers), classes: map[string]*Class{}}
+	return &Shaper{pacers: newPacers(timers), classes: map[string]*Class{}, gone: gone{}}
 }
 
 // Close stops the pacers. Nothing that waits leaves any more, so the caller stops the
@@ -109,9 +110,9 @@ func (s *Shaper) Told(class, key string) {
 
 // Apply makes the classes those of a policy. A class of the same name keeps its queue,
 // its credit and its counters, and takes its new rate and its new parent at once. A new
-// class starts idle. If a class is to count another unit than before, or to have buckets
-// for something else, or quiet hours for other recipients, a new class replaces it and takes
-// over its counters.
+// class starts idle, but one that comes back goes on as after a restart. If a class is to
+// count another unit than before, or to have buckets for something else, or quiet hours for
+// other recipients, a new class replaces it and takes over its counters.
 //
 // Apply returns the classes that are gone. They go on as they were, under the same parent,
 // until nobody uses them any more. A session that waits for a slot in one of them waits
@@ -120,6 +121,8 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
+	s.gone.forget(now)
+	var back []*Class
 	old := s.classes
 	s.classes = make(map[string]*Class, len(confs))
 	for _, conf := range confs {
@@ -128,6 +131,9 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 		case c == nil:
 			c = s.NewClass(conf)
 			c.backing.ledger = s.ledger // Set makes the class use it
+			if s.gone.goOn(now, c) {
+				back = append(back, c)
+			}
 		case c.kind != conf.Rate.Kind(), !sameBuckets(c.Policy(), conf), c.keys.hashesOtherwise(share):
 			c = succeed(now, c, conf)
 		default:
@@ -138,6 +144,9 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 	}
 	removed = slices.Collect(maps.Values(old))
 	for _, c := range removed {
+		if s.classes[c.name] == nil {
+			s.gone.add(now, c)
+		}
 		c.Share(now, nil)
 		c.backing.keepIn(now, nil)
 		c.keepOut()
@@ -146,6 +155,9 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 	for _, conf := range confs {
 		s.classes[conf.Name].Set(now, conf)
 		s.classes[conf.Name].Share(now, s.shares[conf.Name])
+	}
+	for _, c := range back {
+		c.backing.keepIn(now, s.ledger) // which knows nothing of what the class goes on from
 	}
 	return removed
 }

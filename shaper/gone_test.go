@@ -1,0 +1,108 @@
+package shaper
+
+import (
+	"testing"
+	"time"
+
+	"shaper/policy"
+)
+
+// passing returns how many packets leave a class at once, of so many.
+func passing(c *Class, most int) (n int) {
+	for n < most && c.Pass(time.Now(), Cost{Packets: 1}) {
+		lastLeft(c, time.Now())
+		n++
+	}
+	return n
+}
+
+// A class that a reload removes and another one brings back has no second budget: what has left before it went
+// still counts, also of its keys and by its further limits.
+func TestClassComesBack(t *testing.T) {
+	other := named("other", leakyClass("1 packets/s"))
+	for _, algorithm := range []policy.Algorithm{policy.Token, policy.GCRA, policy.FixedWindow, policy.SlidingLog, policy.SlidingWindow} {
+		plain := classBy(algorithm, "20 packets/min")
+		if algorithm.HasBurst() {
+			plain.Burst = policy.Burst{N: 20, Kind: plain.Rate.Kind()}
+		}
+		also := tokenClass("1000 packets/s", 1000)
+		also.Also = []policy.Limit{classBy(policy.SlidingLog, "20 packets/min").Own()}
+		for name, conf := range map[string]policy.Class{"plain": plain, "also": also, "per": perSource(10, plain), "per message": perRecipient(10, plain)} {
+			inBubble(t, func(t *testing.T, s *Shaper) {
+				join := func() *Class {
+					c := s.Class("test")
+					if c.Messages().HaveKeys() {
+						return c.JoinKey(time.Now(), to(t, c, 1))
+					}
+					return c.Join(time.Now(), client(1))
+				}
+				c := join()
+				if n := passing(c, 15); n != 15 {
+					t.Fatalf("%s, %s: %d leave, want 15", algorithm, name, n)
+				}
+				c.Quit(time.Now())
+				for range 2 {
+					s.Apply([]policy.Class{other})
+					s.Apply([]policy.Class{other, conf})
+				}
+				if n := passing(join(), 20); n != 5 {
+					t.Errorf("%s, %s: %d more leave when the class is there again, want 5", algorithm, name, n)
+				}
+			}, conf, other)
+		}
+	}
+}
+
+// What a class owes is forgotten when that makes no difference any more, and a class of another unit has no burst.
+func TestClassComesBackLate(t *testing.T) {
+	other, conf := named("other", leakyClass("1 packets/s")), classBy(policy.SlidingLog, "20 packets/min")
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		passing(s.Class("test"), 20)
+		s.Apply([]policy.Class{other})
+		time.Sleep(30 * second)
+		s.Apply([]policy.Class{other})
+		if len(s.gone) != 1 {
+			t.Error("what has left is forgotten while it matters")
+		}
+		time.Sleep(31 * second)
+		s.Apply([]policy.Class{other})
+		if len(s.gone) != 0 {
+			t.Error("what has left is remembered when it matters no more")
+		}
+		s.Apply([]policy.Class{other, conf})
+		if n := passing(s.Class("test"), 30); n != 20 {
+			t.Errorf("%d leave, want 20", n)
+		}
+	}, conf, other)
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		passing(s.Class("test"), 20)
+		s.Apply([]policy.Class{other})
+		s.Apply([]policy.Class{other, classBy(policy.SlidingLog, "20 messages/min")})
+		if s.Class("test").Pass(time.Now(), Cost{Messages: 1}) {
+			t.Error("a message leaves at once, although nobody knows how many have left")
+		}
+	}, conf, other)
+}
+
+// A crash after a class has come back forgets nothing that it had let out before it went.
+func TestClassComesBackIntoTheLedger(t *testing.T) {
+	other, conf := named("other", leakyClass("1 packets/s")), classBy(policy.FixedWindow, "1000 packets/day")
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		passing(s.Class("test"), 900)
+		s.Apply([]policy.Class{other})
+		ledger := newInstant()
+		defer close(ledger.queue)
+		s.Keep(ledger)
+		s.Apply([]policy.Class{other, conf})
+		time.Sleep(second)
+		again := NewClass(time.Now(), conf)
+		lease, ok := ledger.leases["test"]
+		if !ok {
+			t.Fatal("the ledger has nothing")
+		}
+		again.backing.resume(time.Now(), &lease)
+		if n := passing(again, 200); n > 100 || n < 90 {
+			t.Errorf("%d leave after a crash, want 100, or up to a lease less", n)
+		}
+	}, conf, other)
+}
