@@ -61,7 +61,7 @@
 //
 // A class treats a connection as the proxy treats a session: Limits.Open observes
 // max_connections. It treats a request as the proxy treats an HTTP message: a [Transport]
-// observes in_flight, on_throttle and adapt. Only the default of overflow differs: messages
+// observes cost, in_flight, on_throttle and adapt. Only the default of overflow differs: messages
 // wait. If the queue is full, connections are refused with a *shaper.RefusedError.
 //
 // # Files
@@ -70,6 +70,7 @@
 //
 //	policy     [Policy]: the classes of a policy file
 //	transport  [Transport]: HTTP requests
+//	price      what a request costs, and what its class sees of it
 //	retry      [Retry]: requests that are sent again
 //	dialer     [Dialer]: connections that a client opens
 //	listener   [Listener]: connections that a server accepts

@@ -1,11 +1,8 @@
 package client
 
 import (
-	"bytes"
-	"cmp"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/netip"
 	"strconv"
@@ -15,7 +12,6 @@ import (
 	"shaper/frame"
 	"shaper/policy"
 	"shaper/shaper"
-	"shaper/unit"
 )
 
 // A Transport is an http.RoundTripper whose requests wait for their class. It paces the
@@ -32,11 +28,15 @@ import (
 // A request that Base repeats by itself, as http.Transport does if an idle connection turns
 // out to be closed, counts once.
 //
+// A request costs what the cost of the class says (policy.Cost), or else one message. A Transport reads
+// no bodies: if the class, or one above it, has a cost in JSON, settle, throttled_by or a rate in bytes,
+// each request is an error.
+//
 // Several goroutines may use a Transport at the same time. Its fields may not change while
 // it is in use.
 type Transport struct {
 	Base  http.RoundTripper // nil: http.DefaultTransport
-	Class *shaper.Class     // of messages; nil limits nothing
+	Class *shaper.Class     // of messages or tokens; nil limits nothing
 	Retry Retry             // what to do about requests that do not succeed
 }
 
@@ -116,11 +116,12 @@ func (t *Transport) base() http.RoundTripper {
 	return t.Base
 }
 
-// check returns an error if the class would never limit requests.
+// check returns an error if the class would not limit requests as its policy says.
 func (t *Transport) check() error {
+	if err := checkPrices(t.Class); err != nil {
+		return err
+	}
 	switch {
-	case !t.Class.Counts(unit.Messages):
-		return neverLimits(t.Class, "a request is a message", "20 messages/s")
 	case !t.Class.Policy().Per.Fits(policy.HTTP):
 		return fmt.Errorf("client: %q has a bucket per %v, and a request has none", t.Class.Name(), t.Class.Policy().Per)
 	case t.Class.Policy().Quieted.ByRecipient():
@@ -143,29 +144,12 @@ func (t *Transport) send(req *http.Request) (*request, error) {
 		r.class = joined.JoinKey(time.Now(), joined.Messages().Key(&who, seen(req)))
 		joined.Quit(time.Now())
 	}
-	err := shaper.NewRequestWaiter(r.class).Wait(req.Context(), shaper.Cost{Messages: 1}, false)
+	err := shaper.NewRequestWaiter(r.class).Wait(req.Context(), costOf(t.Class, req), false)
 	if err != nil {
 		r.class.Quit(time.Now())
 		return nil, err
 	}
 	return r, nil
-}
-
-// seen returns what keys see of a request.
-func seen(req *http.Request) *policy.Message {
-	host := req.Host
-	if host == "" {
-		host = req.URL.Host
-	}
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	path, headers := req.URL.EscapedPath(), new(bytes.Buffer)
-	if path == "" {
-		path = "/"
-	}
-	req.Header.Write(headers) // to memory, which does not fail
-	return &policy.Message{Method: []byte(cmp.Or(req.Method, http.MethodGet)), Host: []byte(host), Path: []byte(path), Headers: headers.Bytes()}
 }
 
 // A request is a request in flight.

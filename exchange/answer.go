@@ -123,7 +123,7 @@ func (a *answer) begin(l *lane, class *shaper.Class) {
 func (a *answer) readHead(head *policy.Message, now time.Time) {
 	for i := range a.settled {
 		if s := &a.settled[i]; s.place != nil && s.place.Header != "" {
-			s.units, s.said = number(string(head.Header(s.place.Header)))
+			s.units, s.said = policy.Number(string(head.Header(s.place.Header)))
 		}
 	}
 	a.eachSignal(func(class *shaper.Class, s *policy.Signal) {

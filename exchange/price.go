@@ -166,7 +166,7 @@ func (b *bill) by(c *policy.Cost, had int64) int64 {
 		return c.Of(frame.Segments(b.bytes), true)
 	case c.Header != "":
 		m := Seen(b.message)
-		n, ok := number(string(m.Header(c.Header)))
+		n, ok := policy.Number(string(m.Header(c.Header)))
 		return c.Of(n, ok)
 	case b.peek == nil:
 		return c.Of(had, had > 0)

@@ -3,31 +3,20 @@ package exchange
 import (
 	"bytes"
 	"encoding/json"
-	"math"
 	"strconv"
 	"strings"
+
+	"shaper/policy"
 )
 
 // firstNumber returns the first number at a path in a document of JSON, rounded up. The
 // document may be cut short behind it.
 func firstNumber(document []byte, path string) (n int64, ok bool) {
 	eachValue(document, path, func(value string) bool {
-		n, ok = number(value)
+		n, ok = policy.Number(value)
 		return !ok
 	})
 	return n, ok
-}
-
-// number reads a number that is not negative, and rounds it up.
-func number(text string) (n int64, ok bool) {
-	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return n, n >= 0
-	}
-	f, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(f >= 0 && f < 1<<53) {
-		return 0, false
-	}
-	return int64(math.Ceil(f)), true
 }
 
 // eachValue calls found for each text, number and word at a path in a document of JSON, until

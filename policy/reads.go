@@ -1,6 +1,11 @@
 package policy
 
-import "shaper/unit"
+import (
+	"math"
+	"strconv"
+
+	"shaper/unit"
+)
 
 // Reads is what a class reads in its messages and in their answers. The zero Reads is nothing.
 type Reads struct {
@@ -61,6 +66,18 @@ func (c *Cost) Most() int64 {
 
 // InBytes returns the cost of so many bytes, however many a peer says they are.
 func (c *Cost) InBytes(n int64) int64 { return c.Of(max(n-1, 0)/c.Bytes+1, true) }
+
+// Number reads a number that a message or an answer says. It is not negative, and is rounded up.
+func Number(text string) (n int64, ok bool) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n, n >= 0
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(f >= 0 && f < 1<<53) {
+		return 0, false
+	}
+	return int64(math.Ceil(f)), true
+}
 
 // ReadsBody reports whether the cost stands in the body of a request.
 func (c *Cost) ReadsBody() bool { return c.JSON != "" }
