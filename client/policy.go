@@ -19,13 +19,14 @@ type Policy struct {
 
 	mu     sync.Mutex // guards the fields below
 	file   *policy.Policy
-	timer  *time.Timer // follows the schedules; nil: there are none
+	held   map[string]bool // the classes that somebody may hold, by name
+	timer  *time.Timer     // follows the schedules; nil: there are none
 	closed bool
 }
 
 // LoadPolicy reads a policy file. Its error names every mistake in the file, with positions.
 func LoadPolicy(path string) (*Policy, error) {
-	p := &Policy{path: path, shaper: shaper.NewOnRuntimeTimer()}
+	p := &Policy{path: path, shaper: shaper.NewOnRuntimeTimer(), held: map[string]bool{}}
 	if err := p.Reload(); err != nil {
 		p.shaper.Close()
 		return nil, err
@@ -34,8 +35,13 @@ func LoadPolicy(path string) (*Policy, error) {
 }
 
 // Reload reads the file again. A class of the same name goes on with its new rate, also for what
-// waits in it. A class without overflow lets callers wait. If the file has a mistake, everything
-// stays as it was.
+// waits in it. A class without overflow lets callers wait. A class that the file has lost goes on as it
+// was for those who hold it, even if the file has a class of that name again later.
+//
+// If the file has a mistake, Reload returns an error and everything stays as it was. So it does if a
+// class that Class, Transport or Limits has returned is to count another unit, to have buckets for
+// something else (per) or quiet hours for other recipients: that takes a new class, of which those who
+// hold the old one would not hear.
 func (p *Policy) Reload() error {
 	file, err := policy.LoadClasses(p.path)
 	if err != nil {
@@ -48,8 +54,21 @@ func (p *Policy) Reload() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err := p.keepsHeld(file); err != nil {
+		return err
+	}
 	p.file = file
 	p.follow()
+	return nil
+}
+
+// keepsHeld returns an error if a new class would replace one that somebody may hold. mu is held.
+func (p *Policy) keepsHeld(file *policy.Policy) error {
+	for _, conf := range file.Classes {
+		if p.held[conf.Name] && p.shaper.Class(conf.Name).IsReplacedBy(conf) {
+			return fmt.Errorf("client: %s: class %q is in use, and cannot get another unit, another per or quiet hours for others before a new LoadPolicy", p.path, conf.Name)
+		}
+	}
 	return nil
 }
 
@@ -64,7 +83,10 @@ func (p *Policy) follow() {
 	}
 	now := time.Now()
 	scheduled, changes := p.file.Scheduled(now)
-	p.shaper.Apply(scheduled.Classes)
+	for _, lost := range p.shaper.Apply(scheduled.Classes) {
+		delete(p.held, lost.Name())
+		lost.LetIn()
+	}
 	if !changes.IsZero() {
 		p.timer = time.AfterFunc(changes.Sub(now), func() {
 			p.mu.Lock()
@@ -87,7 +109,10 @@ func (p *Policy) Close() {
 
 // Class returns a class of the file.
 func (p *Policy) Class(name string) (*shaper.Class, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if class := p.shaper.Class(name); class != nil {
+		p.held[name] = true
 		return class, nil
 	}
 	var names []string

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"os"
@@ -179,6 +180,114 @@ func TestPolicyErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Close()
+}
+
+// rewrite changes the file of a policy, and reads it again.
+func rewrite(t *testing.T, p *Policy, path, text string) error {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return p.Reload()
+}
+
+// piped is the Base of a Dialer: each connection is one end of a pipe.
+type piped struct{}
+
+func (piped) DialContext(context.Context, string, string) (net.Conn, error) {
+	c, _ := net.Pipe()
+	return c, nil
+}
+
+// Whoever holds a class that the file has lost goes on as before: who waits for one of its
+// max_connections, and who comes later.
+func TestPolicyLosesAClass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, path := load(t, policyFile+"[class.in]\nrate = \"5 connections/s\"\nmax_connections = 1\n")
+		defer p.Close()
+		limits, err := p.Limits("in", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		dialer := &Dialer{Base: piped{}, Limits: limits}
+		dial := func() (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			return dialer.DialContext(ctx, "tcp", "192.0.2.1:80")
+		}
+		first, err := dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var waits sync.WaitGroup
+		waits.Go(func() {
+			c, err := dial()
+			if err != nil {
+				t.Errorf("who waited: %v", err)
+				return
+			}
+			c.Close()
+		})
+		synctest.Wait()
+		if err := rewrite(t, p, path, policyFile); err != nil {
+			t.Fatal(err)
+		}
+		first.Close()
+		waits.Wait()
+		later, err := dial()
+		if err != nil {
+			t.Fatalf("who comes later: %v", err)
+		}
+		later.Close()
+	})
+}
+
+// A class that somebody holds cannot become another class: then nobody would tell those who hold it.
+// Any other class can.
+func TestPolicyKeepsClassesInUse(t *testing.T) {
+	for name, codes := range map[string]string{
+		"unit":  "rate = \"20 tokens/s\"\ncost = 2\n",
+		"per":   "rate = \"20 messages/s\"\nper = \"destination\"\n",
+		"quiet": "rate = \"20 messages/s\"\n[[class.codes.quiet]]\nfrom = \"03:00\"\nto = \"04:00\"\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // it is midnight in UTC
+				p, path := load(t, "[class.codes]\nrate = \"20 messages/s\"\n[class.bulk]\nrate = \"1 messages/s\"\n")
+				defer p.Close()
+				changed := "[class.codes]\n" + codes + "[class.bulk]\nrate = \"2 messages/s\"\n"
+				transport, err := p.Transport("bulk")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := rewrite(t, p, path, changed); err != nil {
+					t.Errorf("a change to a class that nobody holds gives %v", err)
+				}
+				if got := transport.Class.Rate().String(); got != "2 messages/s" {
+					t.Errorf("the rate of the other class is %s", got)
+				}
+
+				if transport, err = p.Transport("codes"); err != nil {
+					t.Fatal(err)
+				}
+				back := "[class.codes]\nrate = \"20 messages/s\"\n[class.bulk]\nrate = \"3 messages/s\"\n"
+				if err := rewrite(t, p, path, back); !strings.Contains(text(err), `class "codes" is in use`) {
+					t.Errorf("a change to a class that somebody holds gives %v", err)
+				}
+				if bulk, _ := p.Class("bulk"); bulk.Rate().String() != "2 messages/s" {
+					t.Errorf("after a reload that fails the rate of the other class is %s", bulk.Rate())
+				}
+				transport.Base = record(ok)
+				get(t, &http.Client{Transport: transport, Timeout: time.Minute})
+
+				without := "[class.bulk]\nrate = \"3 messages/s\"\n"
+				for _, text := range []string{without, back} { // nobody holds the class that comes back
+					if err := rewrite(t, p, path, text); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		})
+	}
 }
 
 func second[T any](_ T, err error) error { return err }

@@ -50,6 +50,12 @@ func (q *quietGroups) set(now time.Time) {
 	}
 }
 
+// IsReplacedBy reports whether Shaper.Apply of a policy replaces the class by a new one: it is to count
+// another unit than before, to have buckets for something else, or quiet hours for other recipients.
+func (c *Class) IsReplacedBy(conf policy.Class) bool {
+	return c.kind != conf.Rate.Kind() || !sameBuckets(c.Policy(), conf)
+}
+
 // sameBuckets reports whether the same messages share buckets and groups in two policies.
 func sameBuckets(a, b policy.Class) bool {
 	return a.Per == b.Per && slices.EqualFunc(a.Quieted, b.Quieted, func(a, b policy.QuietGroup) bool { return slices.Equal(a.Recipients, b.Recipients) })

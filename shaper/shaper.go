@@ -110,9 +110,9 @@ func (s *Shaper) Told(class, key string) {
 
 // Apply makes the classes those of a policy. A class of the same name keeps its queue,
 // its credit and its counters, and takes its new rate and its new parent at once. A new
-// class starts idle, but one that comes back goes on as after a restart. If a class is to
-// count another unit than before, or to have buckets for something else, or quiet hours for
-// other recipients, a new class replaces it and takes over its counters.
+// class starts idle, but one that comes back goes on as after a restart. If a class cannot
+// become what the policy says (Class.IsReplacedBy), a new class replaces it and takes over its
+// counters.
 //
 // Apply returns the classes that are gone. They go on as they were, under the same parent,
 // until nobody uses them any more. A session that waits for a slot in one of them waits
@@ -134,7 +134,7 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 			if s.gone.goOn(now, c) {
 				back = append(back, c)
 			}
-		case c.kind != conf.Rate.Kind(), !sameBuckets(c.Policy(), conf), c.keys.hashesOtherwise(share):
+		case c.IsReplacedBy(conf), c.keys.hashesOtherwise(share):
 			c = succeed(now, c, conf)
 		default:
 			delete(old, conf.Name)
