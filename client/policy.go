@@ -2,6 +2,7 @@ package client
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,16 +18,22 @@ type Policy struct {
 	path   string
 	shaper *shaper.Shaper
 
-	mu     sync.Mutex // guards the fields below
-	file   *policy.Policy
-	held   map[string]bool // the classes that somebody may hold, by name
-	timer  *time.Timer     // follows the schedules; nil: there are none
-	closed bool
+	mu      sync.Mutex // guards the fields below
+	file    *policy.Policy
+	inForce []policy.Class  // what the schedules of file have made of its classes
+	held    map[string]bool // the classes that somebody may hold, by name
+	timer   *time.Timer     // follows the schedules; nil: there are none
+	closed  bool
+	clock   func() time.Time // time.Now; tests set it
 }
+
+// clockPatience is how long a schedule may be wrong after a suspend, which timers do not notice, or
+// after somebody has set the clock.
+const clockPatience = time.Minute
 
 // LoadPolicy reads a policy file. Its error names every mistake in the file, with positions.
 func LoadPolicy(path string) (*Policy, error) {
-	p := &Policy{path: path, shaper: shaper.NewOnRuntimeTimer(), held: map[string]bool{}}
+	p := &Policy{path: path, shaper: shaper.NewOnRuntimeTimer(), clock: time.Now, held: map[string]bool{}}
 	if err := p.Reload(); err != nil {
 		p.shaper.Close()
 		return nil, err
@@ -81,18 +88,27 @@ func (p *Policy) follow() {
 	if p.closed {
 		return
 	}
-	now := time.Now()
+	now := p.clock()
 	scheduled, changes := p.file.Scheduled(now)
-	for _, lost := range p.shaper.Apply(scheduled.Classes) {
-		delete(p.held, lost.Name())
-		lost.LetIn()
-	}
+	p.enforce(scheduled.Classes)
 	if !changes.IsZero() {
-		p.timer = time.AfterFunc(changes.Sub(now), func() {
+		p.timer = time.AfterFunc(min(changes.Sub(now), clockPatience), func() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.follow()
 		})
+	}
+}
+
+// enforce makes the classes those of a policy, unless they are that already. mu is held.
+func (p *Policy) enforce(classes []policy.Class) {
+	if slices.EqualFunc(classes, p.inForce, policy.Class.Equal) {
+		return
+	}
+	p.inForce = classes
+	for _, lost := range p.shaper.Apply(classes) {
+		delete(p.held, lost.Name())
+		lost.LetIn()
 	}
 }
 

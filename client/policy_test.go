@@ -129,6 +129,32 @@ func TestPolicyFollowsSchedules(t *testing.T) {
 	})
 }
 
+// A schedule holds within a minute after a suspend, which timers do not notice, and after somebody has
+// set the clock.
+func TestPolicyFollowsTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // it is midnight in UTC
+		p, _ := load(t, policyFile+"[[class.codes.at]]\nfrom = \"05:00\"\nto = \"06:00\"\nzone = \"UTC\"\nrate = \"2 messages/s\"\n")
+		defer p.Close()
+		class, err := p.Class("codes")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, is := range []struct {
+			ahead time.Duration // of the timers
+			rate  string
+		}{{5 * time.Hour, "2 messages/s"}, {0, "20 messages/s"}, {24*time.Hour + 5*time.Hour, "2 messages/s"}} {
+			p.mu.Lock()
+			p.clock = func() time.Time { return time.Now().Add(is.ahead) }
+			p.mu.Unlock()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if got := class.Rate().String(); got != is.rate {
+				t.Errorf("a minute after the clock was set %v ahead the rate is %v, want %v", is.ahead, got, is.rate)
+			}
+		}
+	})
+}
+
 // Mistakes in the file, unknown names and classes that would not limit are errors. A file that has
 // become bad changes nothing.
 func TestPolicyErrors(t *testing.T) {
