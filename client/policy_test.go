@@ -155,6 +155,25 @@ func TestPolicyFollowsTheClock(t *testing.T) {
 	})
 }
 
+// In quiet hours for all recipients no request leaves.
+func TestPolicyKeepsQuietHours(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // it is midnight in UTC
+		p, _ := load(t, "[class.codes]\nrate = \"20 messages/s\"\n[[class.codes.quiet]]\nfrom = \"00:01\"\nto = \"03:00\"\n")
+		defer p.Close()
+		transport, err := p.Transport("codes")
+		if err != nil {
+			t.Fatal(err)
+		}
+		base := record(ok)
+		transport.Base = base
+		client := &http.Client{Transport: transport}
+		get(t, client)
+		time.Sleep(time.Hour)
+		get(t, client)
+		base.want(t, 0, 3*time.Hour)
+	})
+}
+
 // Mistakes in the file, unknown names and classes that would not limit are errors. A file that has
 // become bad changes nothing.
 func TestPolicyErrors(t *testing.T) {
