@@ -663,3 +663,18 @@ func TestShareRefusesAfterSettling(t *testing.T) {
 		}
 	})
 }
+
+// why names the store if nothing leaves before it is back, and else the limit.
+func TestWhyTheStoreIsAway(t *testing.T) {
+	shareOf(t, shared20(), func(_ *Shaper, share *fakeShare, c *Class) {
+		c.Enter(time.Now(), &Item{Owner: &noting{}, Cost: Cost{Messages: 1}})
+		share.budgets["0"].opens = time.Now().Add(second)
+		if w := c.Status().Why(time.Now()); len(w.Path) != 1 || w.Path[0].Cause != ByLimit {
+			t.Errorf("it waits for %+v, want the limit", w.Path)
+		}
+		share.budgets["0"].opens = limit.Never
+		if w := c.Status().Why(time.Now()); len(w.Path) != 1 || w.Path[0].Cause != ByStore || w.Path[0].Until != limit.Never {
+			t.Errorf("it waits for %+v, want the store", w.Path)
+		}
+	})
+}

@@ -37,6 +37,7 @@ const (
 	ByQuiet    Cause = "quiet"           // the recipient has quiet hours
 	ByPause    Cause = "pause"           // the provider has said "too fast"
 	ByHint     Cause = "hints"           // the provider has said how much remains of its limit
+	ByStore    Cause = "shared"          // the store of the fleet is away, and nothing more leaves without it
 	ByInFlight Cause = "in_flight"       // so many requests have no answer
 	ByWriting  Cause = "writing"         // an item before it is being written
 	BySiblings Cause = "siblings"        // others that compete for the class come first
@@ -140,6 +141,8 @@ func (g *gate) holds(now time.Time, class *Class, n int64) (all []Hold) {
 		add(ByWriting, g.leavingSince.Add(leavePatience), "an item that is being written, and may take this long at most")
 	}
 	switch part, _ := limit.Holding(bare(g.limiter), now, n); {
+	case g.awaitsStore(now, n):
+		add(ByStore, limit.Never, fmt.Sprintf("the store of the fleet %q, which is away; nothing more leaves without it", class.conf.Shared))
 	case g.pace.quieted:
 		add(ByQuiet, g.estimate(now, 0, n), "quiet hours of "+class.conf.Quieted[0].Text())
 	case part <= len(class.conf.Also):
@@ -151,6 +154,12 @@ func (g *gate) holds(now time.Time, class *Class, n int64) (all []Hold) {
 		add(ByLimit, g.estimate(now, 0, n), "a time in which nothing may leave")
 	}
 	return all
+}
+
+// awaitsStore reports whether an item of n units leaves only if the store of a fleet comes back.
+func (g *gate) awaitsStore(now time.Time, n int64) bool {
+	_, ok := g.limiter.(*lent)
+	return ok && !g.pace.rate.IsZero() && g.estimate(now, 0, n) == limit.Never
 }
 
 // limitText says which limit of the class holds an item up, by the number that limit.Holding
