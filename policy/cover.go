@@ -19,7 +19,7 @@ func warnRules(r *report, p *Policy, inKernel map[string]bool) {
 	for i := range p.Rules {
 		rule := &p.Rules[i]
 		if c.firstListener(rule) == nil {
-			if inKernel[rule.Class] {
+			if inKernel[rule.Class] && !rule.ProxyOnly() {
 				continue // it is for packets of a device
 			}
 			r.warn(ruleKey(i), "it can never match: no listener has this name, protocol and port together", "change it or remove it")

@@ -1,9 +1,12 @@
 package policy
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
-// Filters returns how many filters the rule needs in the kernel: one for each combination of
-// the values of its keys. If it needs more than MaxFilters, Filters returns any number above
+// Filters returns how many filters the rule needs in the kernel, unless it is ProxyOnly: one for each
+// combination of the values of its keys. If it needs more than MaxFilters, Filters returns any number above
 // that.
 func (r *Rule) Filters() int {
 	n := 0
@@ -30,13 +33,23 @@ func ofFamily(all []netip.Prefix, four bool) (n int) {
 	return n
 }
 
-// IPProtocols returns the protocols that the filters of the rule match. It returns none if
-// they match packets of any protocol, also of those without ports.
+// ProxyOnly reports whether the rule asks for what no packet says, so that there are no filters for it: a
+// listener, what clients say at an entry, messages, or only protocols of messages.
+func (r *Rule) ProxyOnly() bool {
+	return len(r.Listener) > 0 || r.looksAtEntries() || r.looksAtMessages() || r.wantsMessages()
+}
+
+// wantsMessages reports whether the rule is only for protocols of messages. The protocol of a packet is TCP
+// or UDP, whatever it carries.
+func (r *Rule) wantsMessages() bool { return len(r.Protocol) > 0 && len(r.IPProtocols()) == 0 }
+
+// IPProtocols returns the protocols that the filters of the rule match. If the rule is not ProxyOnly and
+// this returns none, they match packets of any protocol, also of those without ports.
 func (r *Rule) IPProtocols() []Protocol {
 	if len(r.Protocol) == 0 && len(r.Port)+len(r.SourcePort) > 0 {
 		return []Protocol{TCP, UDP}
 	}
-	return r.Protocol
+	return slices.DeleteFunc(slices.Clone(r.Protocol), Protocol.HasMessages)
 }
 
 // PortMask stands for all ports that equal Port in the bits of Mask.

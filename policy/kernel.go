@@ -67,7 +67,7 @@ func (c kernelChecker) filters(root string) int {
 	n, all := 0, 0
 	for i := range c.p.Rules {
 		r := &c.p.Rules[i]
-		if f := r.Filters(); len(r.Listener) == 0 && f <= MaxFilters { // other rules have a mistake of their own
+		if f := r.Filters(); !r.ProxyOnly() && f <= MaxFilters { // other rules have a mistake of their own
 			all += f
 		}
 		if in[r.Class] {
@@ -145,16 +145,38 @@ func (c kernelChecker) proxied() map[string]bool {
 	return names
 }
 
-// kernelRule checks that filters can do what a rule says.
+// kernelRule checks that filters, or the marks of the proxy, can do what a rule says.
 func (c kernelChecker) kernelRule(t *TC, i int) {
 	rule, key := &c.p.Rules[i], ruleKey(i)
-	if len(rule.Listener) > 0 && !t.Mark && c.sound(key+".listener") {
-		c.wrong(key+".listener", fmt.Sprintf("class %q is put into the kernel by [tc.%s], which knows neither the listener nor the client of the proxy", rule.Class, t.Device),
+	if !rule.ProxyOnly() {
+		if rule.Filters() > MaxFilters {
+			c.wrong(key, fmt.Sprintf("it needs more than %d filters in the kernel, one for each address with each port", MaxFilters), "fewer addresses or ports, or several rules")
+		}
+		return
+	}
+	name, unknown := rule.marked()
+	if at := key + "." + name; unknown != "" && !t.Mark && c.sound(at) {
+		c.wrong(at, fmt.Sprintf("class %q is put into the kernel by [tc.%s], which knows neither %s nor the client of the proxy", rule.Class, t.Device, unknown),
 			fmt.Sprintf("add mark = true to [tc.%s], or match by source and port of the packets", t.Device))
 	}
-	if rule.Filters() > MaxFilters {
-		c.wrong(key, fmt.Sprintf("it needs more than %d filters in the kernel, one for each address with each port", MaxFilters), "fewer addresses or ports, or several rules")
+}
+
+// marked returns the first key of a rule for connections that the kernel obeys only by marks, and what it asks
+// for. Both are "" for a rule for messages: a mark is for the whole connection.
+func (r *Rule) marked() (key, unknown string) {
+	switch {
+	case len(r.Listener) > 0:
+		return "listener", "the listener"
+	case r.looksAtMessages():
+		return "", ""
+	case len(r.User) > 0:
+		return "user", "the user"
+	case len(r.ServerName) > 0:
+		return "server_name", "the name"
+	case r.wantsMessages():
+		return "protocol", "what TCP carries"
 	}
+	return "", ""
 }
 
 // inKernel returns the names of the classes that shape devices.
@@ -197,6 +219,11 @@ func (c kernelChecker) warnKernel() {
 	marked := slices.ContainsFunc(c.p.TC, func(t TC) bool { return t.Mark })
 	for i := range c.p.Rules {
 		rule := &c.p.Rules[i]
+		if in[rule.Class] && rule.looksAtMessages() {
+			c.warn(ruleKey(i), fmt.Sprintf("it looks at messages, and the kernel knows none: there they do not belong to class %q, but to that of their connection", rule.Class),
+				"a class that is in no [tc.DEVICE]")
+			continue
+		}
 		if !in[rule.Class] || marked || len(rule.Source)+len(rule.SourcePort) == 0 {
 			continue
 		}

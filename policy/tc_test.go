@@ -94,6 +94,10 @@ func TestTCWarnings(t *testing.T) {
 			"t.toml:4:2: class.acme: the kernel ignores its priority and weight: HTB uses only those of classes without children; give them to the classes below it"},
 		{"source behind the proxy", "mark = true\n", "[[rule]]\nclass = \"acme\"\nsource = \"10.0.0.1\"\n",
 			`t.toml:26:3: rule[1]: the kernel sees this machine as the source of what listener "x" forwards; add mark = true to the section [tc.DEVICE], so that the kernel knows the class`},
+		{"messages", "mark = true\n", "mark = true\n[listener.web]\nlisten = \"127.0.0.1:2\"\nprotocol = \"http\"\nupstream = \"echo:\"\nclass = \"acme\"\n[[rule]]\nclass = \"otp\"\npath = \"/v1/*\"\n",
+			`t.toml:32:3: rule[1]: it looks at messages, and the kernel knows none: there they do not belong to class "otp", but to that of their connection; a class that is in no [tc.DEVICE]`},
+		{"user whom nobody asks for", "[tc.eth0]\n", "[[rule]]\nclass = \"otp\"\nuser = \"ops\"\n[tc.eth0]\nmark = true\n",
+			`t.toml:19:3: rule[1]: it can never match: no listener has this name, protocol and port together; change it or remove it`},
 	} {
 		_, warnings, err := Parse("t.toml", []byte(strings.Replace(kernelPolicy, c.from, c.to, 1)))
 		if err != nil || len(warnings) != 1 || warnings[0].Error() != c.want {
@@ -194,6 +198,16 @@ func TestMarks(t *testing.T) {
 	}
 }
 
+// Rules for the proxy need no filters, however many values they have.
+func TestProxyRulesNeedNoFilters(t *testing.T) {
+	many := "source = [" + strings.Repeat(`"10.0.0.1", `, 300) + "]\nport = [" + strings.Repeat("1, ", 300) + "]\nclass = \"otp\"\n"
+	for _, key := range []string{`listener = "x"`, `user = "ops"`, `protocol = ["smpp", "http"]`, `path = "/v1/*"`} {
+		if _, _, err := Parse("t.toml", []byte(kernelPolicy+"[[rule]]\n"+key+"\n"+many)); err != nil && strings.Contains(err.Error(), "filters") {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
+
 // Filters returns the number of filters in the kernel. No packet has addresses of both
 // families, so there are no filters for that.
 func TestFiltersOfRules(t *testing.T) {
@@ -204,6 +218,7 @@ func TestFiltersOfRules(t *testing.T) {
 		0:              {Source: []netip.Prefix{four}, Destination: []netip.Prefix{six}},
 		6:              {Source: []netip.Prefix{four, four, six}, Destination: []netip.Prefix{four, four, six, six}},
 		2 * 2 * 30:     {Port: []PortRange{{1, 65534}}},
+		2 * 16:         {Port: []PortRange{{1, 65535}}, Protocol: []Protocol{HTTP, UDP, SMPP}},
 		MaxFilters + 1: {Source: slices.Repeat([]netip.Prefix{four}, 100), Destination: slices.Repeat([]netip.Prefix{four}, 1000)},
 	} {
 		if got := rule.Filters(); min(got, MaxFilters+1) != want {

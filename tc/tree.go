@@ -259,8 +259,8 @@ func (t *tree) filters() error {
 		var flowers []flowerKey
 		var all []entry
 		for i := range rules {
-			if len(rules[i].Listener) > 0 {
-				continue // a rule for the proxy
+			if rules[i].ProxyOnly() {
+				continue
 			}
 			class := t.leaves[rules[i].Class]
 			if class == 0 {
