@@ -83,11 +83,9 @@ func (d *dialling) connect(to netip.AddrPort) (err error) {
 	return t.upstream.watch()
 }
 
-// awaitAnswer gives the present address up if it does not answer in its share of the time.
+// awaitAnswer gives the present address up, and its rivals, if none of them answers in its share of the
+// time. The last address has all that is left.
 func (d *dialling) awaitAnswer(share time.Duration) {
-	if d.race.isOn() { // then the rivals are given up, too
-		share = d.clock.remaining()
-	}
 	d.clock.share(share)
 	d.clock.after(share, d.session, func() {
 		d.race.lost(upstream.ErrTimeout)

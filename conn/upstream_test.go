@@ -97,6 +97,32 @@ func TestSilentAddressesFail(t *testing.T) {
 	})
 }
 
+// The addresses of a host that does not answer leave time for the next host of an SRV record.
+func TestHostsShareTheTime(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		to, conns := listen(t)
+		r := bare(t)
+		r.names.Use(func(context.Context, string, []upstream.Address) (a upstream.Answer, err error) {
+			for _, at := range [][2]string{{"a", silence(t, "192.0.2.1:1")}, {"a", silence(t, "192.0.2.2:1")}, {"b", silence(t, "192.0.2.3:1")}, {"b", to}} {
+				a.Addresses = append(a.Addresses, upstream.Address{Host: at[0], AddrPort: netip.MustParseAddrPort(at[1])})
+			}
+			a.TTL = time.Hour
+			return a, nil
+		})
+		r.reload(across([]string{"test:1"}, `connect_timeout = "10s"`))
+		began := time.Now()
+		r.dial("l")
+		next(t, conns)
+		// The second address of "a" has a third of what its first has left, and "b" races at its end.
+		if took, want := time.Since(began), raceDelay+(10*time.Second-raceDelay)/3+raceDelay; took != want {
+			t.Errorf("it takes %v, want %v", took, want)
+		}
+		if got := fmt.Sprint(r.failures("test:1")); got != fmt.Sprint(map[stats.Failure]uint64{stats.NoAnswer: 2}) {
+			t.Errorf("counted: %v", got)
+		}
+	})
+}
+
 // A refused address makes way at once, and one that is still tried may win then.
 func TestRefusedAddressMakesWay(t *testing.T) {
 	virtually(t, func(t *testing.T) {
