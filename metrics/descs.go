@@ -93,7 +93,7 @@ var (
 	upstreamFailures = desc("upstream_failures_total",
 		"Failed attempts to reach an upstream. After each, the next address or upstream is tried.", "listener", "upstream", "reason")
 	upstreamUp = desc("upstream_up",
-		"1 if sessions can get one of the addresses of the upstream, as far as is known; 0 if all are ejected or down, or its name does not resolve.", "listener", "upstream")
+		"1 if sessions can get one of the addresses of the upstream, as far as is known; 0 if all are ejected, down or of a family that bind does not have, or its name does not resolve.", "listener", "upstream")
 	upstreamSessions = desc("upstream_sessions",
 		"Sessions that are open at the upstream, or on their way there.", "listener", "upstream")
 	spliceRefused = desc("splice_refused_total",

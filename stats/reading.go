@@ -237,7 +237,7 @@ type UpstreamReading struct {
 	Weight   int       `json:"weight"`          // as the policy and the DNS have it
 	Address  string    `json:"address"`         // "" if it is built in, or not known
 	TTL      *Seconds  `json:"ttl_seconds"`     // how long the address still holds; nil if it is no name's
-	State    string    `json:"state"`           // "up", "ejected", "down", "unresolved", or "unchecked": nobody checks it
+	State    string    `json:"state"`           // "up", "ejected", "down", "unresolved", "unchecked" (by nobody), or "unusable": not from bind
 	Since    time.Time `json:"since,omitzero"`  // of the state; zero: since the beginning
 	Sessions int64     `json:"sessions"`        // open, or on their way there
 	InFlight int64     `json:"in_flight"`       // requests without an answer

@@ -157,7 +157,7 @@ func (t *Target) Failed(now time.Time, err error) {
 	t = t.counter()
 	t.failures++
 	t.err = err
-	if !g.set.chooses || t.state != Up || !g.canSpare() {
+	if !g.set.chooses || t.state != Up || !g.canSpare(t) {
 		return
 	}
 	t.set(now, Ejected)
@@ -174,17 +174,18 @@ func tellsOfTarget(err error) bool {
 	return false
 }
 
-// canSpare reports whether at least half of the addresses would still be up without one of them. mu
-// is held.
-func (g *Group) canSpare() bool {
-	up, all := 0, 0
+// canSpare reports whether at least half of the addresses that sessions can get would still be up without
+// one of them. mu is held.
+func (g *Group) canSpare(one *Target) bool {
+	var all []*Target
 	for _, e := range g.set.entries {
-		for _, t := range e.targets {
-			all++
-			if t.state == Up {
-				up++
-			}
+		all = g.set.targetsAt(all, e, g.addresses(e))
+	}
+	up := 0
+	for _, t := range all {
+		if t.state == Up && t != one {
+			up++
 		}
 	}
-	return 2*(up-1) >= all
+	return 2*up >= len(all)
 }

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -280,6 +281,70 @@ func TestAtMostHalfIsEjected(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Addresses that no session can get do not count as ones that stay: those of a family that bind does not
+// have, and those that the DNS has dropped while sessions are there.
+func TestOnlyAddressesOfUseStay(t *testing.T) {
+	both := func(host string) []Address {
+		four, six := netip.MustParseAddrPort("192.0.2."+host+":1"), netip.MustParseAddrPort("[2001:db8::"+host+"]:1")
+		return []Address{{AddrPort: four}, {AddrPort: six}}
+	}
+	for name, c := range map[string]struct {
+		bind  []netip.Addr
+		later int // how many addresses each upstream has in the end
+	}{
+		"of another family": {[]netip.Addr{netip.MustParseAddr("192.0.2.100")}, 2},
+		"dropped":           {nil, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *trial.Log) {
+				var has atomic.Int64
+				has.Store(2)
+				g.Names.Use(func(_ context.Context, upstream string, _ []Address) (Answer, error) {
+					return Answer{both(upstream[:1])[:has.Load()], time.Second}, nil
+				})
+				s := start(g, &policy.Listener{Name: "l", Balance: policy.RoundRobin, Upstream: []string{"1:1", "2:1"}, Bind: c.bind})
+				time.Sleep(time.Minute)
+				var four []*Target
+				for _, e := range s.entries {
+					g.mu.Lock()
+					g.renew(e)
+					for _, one := range e.targets {
+						one.sessions.Add(1)
+					}
+					four = append(four, e.targets[0])
+					g.mu.Unlock()
+				}
+				has.Store(int64(c.later))
+				time.Sleep(time.Minute)
+				for _, one := range four {
+					one.Failed(time.Now(), unix.ECONNREFUSED)
+				}
+				if first, second := stateOf(four[0]), stateOf(four[1]); first != Ejected || second != Up {
+					t.Errorf("they are %v and %v, and one of the two has to stay", first, second)
+				}
+			})
+		})
+	}
+}
+
+// An address that the listener cannot dial from its own is not up.
+func TestAddressOfAnotherFamilyIsNotUp(t *testing.T) {
+	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *trial.Log) {
+		g.Names.Use(func(context.Context, string, []Address) (Answer, error) {
+			return Answer{[]Address{{AddrPort: netip.MustParseAddrPort("192.0.2.1:1")}, {AddrPort: netip.MustParseAddrPort("[2001:db8::1]:1")}}, time.Minute}, nil
+		})
+		l := &policy.Listener{Name: "l", Upstream: []string{"x:1"}, Bind: []netip.Addr{netip.MustParseAddr("192.0.2.100")}, Health: policy.DefaultHealth}
+		s := start(g, l)
+		w.kill(true, "192.0.2.1:1")
+		time.Sleep(time.Minute)
+		for i, want := range []string{"down", "unusable"} {
+			if one := s.Read(time.Now())[i]; one.State != want || one.IsUp() {
+				t.Errorf("%s is %s, want %s", one.Address, one.State, want)
+			}
+		}
+	})
 }
 
 // What is our own fault ejects nobody.

@@ -30,7 +30,11 @@ func (s *Set) Read(now time.Time) (all []stats.UpstreamReading) {
 			all = append(all, about)
 		}
 		for _, at := range addrs {
-			all = append(all, g.target(e, at).read(about, s.chooses))
+			one := g.target(e, at).read(about, s.chooses)
+			if !s.canDial(at) {
+				one.State = "unusable"
+			}
+			all = append(all, one)
 		}
 	}
 	return all
