@@ -34,7 +34,11 @@ func (c kernelChecker) tc(t *TC) {
 	}
 	in, proxied := map[string]bool{}, c.proxied()
 	for _, root := range t.roots() {
-		for _, class := range c.treeOf(root) {
+		tree := c.treeOf(root)
+		if len(tree) == 1 {
+			c.loneClass(t, &tree[0])
+		}
+		for _, class := range tree {
 			if !in[class.Name] {
 				in[class.Name] = true
 				c.kernelClass(t, &class, proxied[class.Name])
@@ -84,6 +88,8 @@ const (
 	twoFrames = 2 * 1514
 	// longestBurst is the time that fits in 32 bits, in the kernel's ticks of 64 ns.
 	longestBurst = 274 * time.Second
+	// tbfMost is the largest burst that TBF takes, in bytes.
+	tbfMost = 1<<32 - 1
 	// MaxFilters is how many filters the rules of one device may need.
 	MaxFilters = 65536
 )
@@ -131,6 +137,14 @@ func (c kernelChecker) kernelClass(t *TC, class *Class, proxied bool) {
 	}
 	if class.MaxConnections > 0 && !proxied {
 		refuse("max_connections", "it knows no connections", "leave it out, or name the class in a listener")
+	}
+}
+
+// loneClass checks that TBF, the qdisc of a tree of one class, can have the burst of the class.
+func (c kernelChecker) loneClass(t *TC, class *Class) {
+	if key := join("class", class.Name) + ".burst"; class.Burst.Kind == unit.Bytes && class.Burst.N > tbfMost && c.sound(key) {
+		c.wrong(key, fmt.Sprintf("class %q cannot be put into the kernel by [tc.%s]: the qdisc of a class alone takes bursts below 4GiB, and this is %q", class.Name, t.Device, class.Burst),
+			"a smaller burst")
 	}
 }
 

@@ -106,6 +106,13 @@ func TestTCWarnings(t *testing.T) {
 	}
 }
 
+// A class in a tree may have a burst that TBF cannot have, and one alone may have all below.
+func TestLargestBursts(t *testing.T) {
+	const text = "[class.a]\nrate = \"1gbit\"\nalgorithm = \"token\"\nburst = \"%s\"\n[tc.eth0]\nclass = \"a\"\n"
+	mustParse(t, fmt.Sprintf(text, "4194303KiB"))
+	mustParse(t, fmt.Sprintf(text, "4GiB")+"[class.b]\nrate = \"1mbit\"\nparent = \"a\"\n")
+}
+
 // With also checks that the kernel can do what a class says.
 func TestTCWith(t *testing.T) {
 	_, err := mustParse(t, kernelPolicy).With("otp", map[string]string{"rate": "0bit"})

@@ -38,7 +38,7 @@ func tbfDepth(rate, n uint64) uint32 { return tbfTicks(rate, n+rate>>23+1) } // 
 // the multiplier of psched_ratecfg_precompute (net/sched/sch_generic.c).
 func tbfTicks(rate, n uint64) uint32 { return uint32(tbfTime(rate, n)) }
 
-// tbfTime is tbfTicks in 64 bits, for depths beyond longestBucket.
+// tbfTime is tbfTicks in 64 bits, for depths beyond longestBucket. n has 32 bits.
 func tbfTime(rate, n uint64) uint64 {
 	factor, mult, shift := uint64(1e9), uint64(0), 0
 	for {
