@@ -172,7 +172,9 @@ func TestKernelPrepares(t *testing.T) {
 func TestKernelReads(t *testing.T) {
 	keepKernel(t, func(t *testing.T, k *kernel, fake *tctest.Kernel, _ *trial.Log) {
 		p := keptPolicy(t, "1mbit")
-		fake.Count("eth0", policy.Major<<16|uint32(p.Minors()["a"]), tctest.Counters{Bytes: 7, Packets: 2, Dropped: 3})
+		minor := uint32(p.Minors()["a"])
+		fake.Count("eth0", policy.Major<<16|minor, tctest.Counters{Bytes: 7, Packets: 2})
+		fake.Count("eth0", minor<<16, tctest.Counters{Dropped: 3})
 		for _, r := range k.read() {
 			if sent := r.Sent[stats.Upstream]; r.Name == "a" && (sent.Bytes != 7 || sent.Packets != 2 || r.Dropped[stats.QueueFull].Items != 3) {
 				t.Errorf("%+v", r)

@@ -66,17 +66,22 @@ func classNames(p *policy.Policy) map[Handle]string {
 }
 
 // Count returns the counters of each class of a section: for what leaves, and for what
-// arrives. A class that shapes both is in both maps.
+// arrives. A class that shapes both is in both maps. A class without children has the drops
+// of its queue.
 func (k *Kernel) Count(d Device, p *policy.Policy, section policy.TC) (leaving, arriving map[string]Counters, err error) {
 	s, err := k.snap(d, false)
 	if err != nil {
 		return nil, nil, err
 	}
 	all := s.show(d, p, section)
+	dropped := droppedBelow(all)
 	leaving, arriving = map[string]Counters{}, map[string]Counters{}
 	for _, o := range all {
 		if _, known := p.Class(o.Class); !known || o.Type == Filter {
 			continue
+		}
+		if n, isLeaf := dropped[at{o.Device, o.Handle}]; isLeaf {
+			o.Counts.Dropped = n
 		}
 		if o.Device == d.Name {
 			leaving[o.Class] = o.Counts
@@ -85,4 +90,20 @@ func (k *Kernel) Count(d Device, p *policy.Policy, section policy.TC) (leaving, 
 		}
 	}
 	return leaving, arriving, nil
+}
+
+// at is where a qdisc may be: below a handle, as text.
+type at struct{ device, handle string }
+
+// droppedBelow returns what each queue has dropped, by the class that it is below. HTB's own
+// count of a class has only the packets that the queue refuses at once. fq_codel and sfq
+// accept one and drop another, and CoDel drops when packets leave.
+func droppedBelow(all []Shown) map[at]uint64 {
+	below := map[at]uint64{}
+	for _, o := range all {
+		if o.Type == Qdisc {
+			below[at{o.Device, o.Parent}] = o.Counts.Dropped
+		}
+	}
+	return below
 }

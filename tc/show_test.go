@@ -75,6 +75,22 @@ func TestCount(t *testing.T) {
 	}
 }
 
+// The drops of a class without children are those of its queue. HTB counts only those in which the queue
+// refuses the packet, and fq_codel drops others: of the flow that has the most, or when they leave.
+func TestCountDrops(t *testing.T) {
+	p, s := section(t, treeText(t, "class = \"uplink\"", "class = \"uplink\"\ningress = \"bulk\""))
+	r := newRig(t)
+	r.mustApply(bothWays(t))
+	r.fake.Count("eth0", uint32(htbHandle|0x1f52), tctest.Counters{Bytes: 7, Packets: 1, Dropped: 2})
+	r.fake.Count("eth0", uint32(handleOf(0x1f52, 0)), tctest.Counters{Bytes: 8, Packets: 3, Dropped: 64})
+	r.fake.Count("eth0", uint32(htbHandle), tctest.Counters{Dropped: 66})
+	r.fake.Count("shaper2", uint32(tbfHandle), tctest.Counters{Dropped: 5})
+	leaving, arriving, err := r.Count(r.eth0, p, s)
+	if err != nil || leaving["bulk"] != (Counters{Bytes: 7, Packets: 1, Dropped: 64}) || leaving["uplink"].Dropped != 0 || arriving["bulk"].Dropped != 5 {
+		t.Errorf("%v, %v, %v", leaving, arriving, err)
+	}
+}
+
 // A lone class has the name in its section, on both devices. Filters of flower have the
 // names of their classes.
 func TestShowOthers(t *testing.T) {
