@@ -12,6 +12,16 @@ import (
 
 var help = regexp.MustCompile(`(?m)^# HELP (shaper_\w+) (.*)\n# TYPE \w+ (\w+)$`)
 
+// exposition, by which docs/metrics.md and the dashboard are judged, has each metric that there is.
+func TestExpositionIsComplete(t *testing.T) {
+	all := exposition()
+	for _, m := range regexp.MustCompile(`(?:desc|both)\("(\w+)"`).FindAllStringSubmatch(read(t, "descs.go"), -1) {
+		if !strings.Contains(all, "\n# TYPE shaper_"+m[1]+" ") {
+			t.Errorf("shaper_%s is missing", m[1])
+		}
+	}
+}
+
 // docs/metrics.md lists all metrics, and names each alert and record. The flag -update writes the list.
 func TestDocument(t *testing.T) {
 	const file, title = "../docs/metrics.md", "## All metrics\n\n"

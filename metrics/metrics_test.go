@@ -66,6 +66,7 @@ func fixed() stats.Status {
 	web.Failed.Add("gw.example:80", stats.NoAnswer)
 	listener := web.Read()
 	listener.Unframed = map[string]uint64{"too_long": 25}
+	listener.Stray = map[string]uint64{stats.StrayHeader: 27}
 	listener.UpstreamFailures = web.Failed.Read([]string{"gw.example:80"})
 	listener.Upstreams = []stats.UpstreamReading{
 		{Upstream: "gw.example:80", State: "up", Sessions: 18}, {Upstream: "gw.example:80", State: "down", Sessions: 1}, {Upstream: "other.example:80", State: "unresolved"},
@@ -160,6 +161,7 @@ func TestCardinalityIsConstant(t *testing.T) {
 	idle.Classes[1], idle.Classes[2] = idleMessages(), idleTokens()
 	idle.Listeners[0] = new(stats.Listener).Read()
 	idle.Listeners[0].Name, idle.Listeners[0].Unframed = "web", map[string]uint64{"too_long": 0}
+	idle.Listeners[0].Stray = map[string]uint64{stats.StrayHeader: 0}
 	idle.Listeners[0].Upstreams = []stats.UpstreamReading{{Upstream: "gw.example:80"}, {Upstream: "other.example:80"}}
 	idle.Listeners[0].UpstreamFailures = new(stats.Upstreams).Read([]string{"gw.example:80"})
 	if got, want := series(scrape(t, func() stats.Status { return idle })), series(scrape(t, fixed)); !cmp.Equal(got, want) {

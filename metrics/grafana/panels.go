@@ -155,6 +155,7 @@ func sessions() []panel {
 		{kind: "timeseries", title: "Faults", about: "Per second. The usual cause of accept errors is a lack of descriptors.", unit: "cps", width: 12, queries: []query{
 			{`rate(shaper_accept_errors_total{@instance}[@rate])`, byListener + ": accept"},
 			{`rate(shaper_unframed_total{@instance}[@rate]) > 0`, byListener + ": not a message: {{reason}}"},
+			{`rate(shaper_stray_datagrams_total{@instance}[@rate]) > 0`, byListener + ": stray datagram: {{reason}}"},
 			{`rate(shaper_splice_refused_total{@instance}[@rate])`, byListener + ": not spliced"},
 		}},
 	}
