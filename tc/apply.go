@@ -22,8 +22,9 @@ const rounds = 10
 
 // Apply makes the kernel equal to a plan for a device, by the smallest change in
 // place. It returns how many objects it has changed: 0 if the kernel was equal already.
-// On an error it restores what there was. If others have made a qdisc where the plan has
-// one, Apply returns ErrForeign, unless takeOver allows it to replace that qdisc.
+// On an error it restores what there was of ours. If others have made a qdisc where the plan
+// has one, Apply returns ErrForeign, unless takeOver allows it to replace that qdisc; nothing
+// restores that.
 func (k *Kernel) Apply(d Device, plan []Object, takeOver bool) (changes int, err error) {
 	before, err := k.readFor(d, plan, takeOver)
 	if err != nil {
