@@ -67,10 +67,11 @@ func (k *keeper) expire() {
 
 // reschedule puts in force what schedules say at now. The caller holds mu.
 func (k *keeper) reschedule(now time.Time) {
-	p := k.current.policy
+	p, looked := k.current.policy, k.looked
+	k.looked = now // also if nothing has changed: untilNext looks for what comes after it
 	var changed []policy.Class
 	for _, c := range p.Classes {
-		before, _ := c.Scheduled(k.looked)
+		before, _ := c.Scheduled(looked)
 		if after, _ := c.Scheduled(now); !after.Equal(before) {
 			changed = append(changed, c)
 		}
@@ -79,8 +80,7 @@ func (k *keeper) reschedule(now time.Time) {
 		return
 	}
 	k.engine.set(p, changed)
-	k.logChange(byTimer, Record{What: "schedule", Changes: policy.Diff(p.AtTime(k.looked), p.AtTime(now))})
-	k.looked = now
+	k.logChange(byTimer, Record{What: "schedule", Changes: policy.Diff(p.AtTime(looked), p.AtTime(now))})
 }
 
 // rollbackRetry is how long after a failure a rollback is tried again.

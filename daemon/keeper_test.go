@@ -66,14 +66,7 @@ var operator = caller{uid: 7, pid: 8}
 // keep runs a test in a synctest bubble with a keeper whose class "slow" has 64KiB/s.
 func keep(t *testing.T, test func(*bench)) {
 	synctest.Test(t, func(t *testing.T) {
-		logged, log := trial.NewLog()
-		b := &bench{t: t, engine: &fakeEngine{}, logged: logged}
-		path := filepath.Join(t.TempDir(), "shaper.toml")
-		b.keeper = newKeeper(path, b.engine, log, func(state ...string) { b.told = append(b.told, state[0]) })
-		b.file("64KiB/s")
-		if err := b.start(); err != nil {
-			t.Fatal(err)
-		}
+		b := newBench(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { defer close(ended); b.run(ctx) }()
@@ -81,6 +74,20 @@ func keep(t *testing.T, test func(*bench)) {
 		cancel()
 		<-ended
 	})
+}
+
+// newBench returns a keeper that has started, and whose run the caller calls.
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	logged, log := trial.NewLog()
+	b := &bench{t: t, engine: &fakeEngine{}, logged: logged}
+	path := filepath.Join(t.TempDir(), "shaper.toml")
+	b.keeper = newKeeper(path, b.engine, log, func(state ...string) { b.told = append(b.told, state[0]) })
+	b.file("64KiB/s")
+	if err := b.start(); err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 // file writes a policy file in which class "slow" has a rate.
@@ -484,5 +491,25 @@ func TestSchedule(t *testing.T) {
 		rate("after the set", "64KiB/s")
 		time.Sleep(23*time.Hour + 50*time.Minute)
 		rate("the next day", "8KiB/s")
+	})
+}
+
+// A schedule that says the same again, some of its times after the keeper has looked, leaves it nothing to
+// do at once. A set of the rate covers times of the schedule; so does a machine that sleeps.
+func TestScheduleThatSaysTheSameAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.file("64KiB/s\"\nat = [{ from = \"21:00\", to = \"09:00\", rate = \"8KiB/s\" }] #")
+		b.mustReload(0) // at midnight, by the clock of the bubble
+		time.Sleep(9 * time.Hour)
+		b.expire()
+		time.Sleep(3 * time.Hour)
+		b.mustSet(24*time.Hour, "rate", "1MiB/s")
+		time.Sleep(24 * time.Hour)
+		b.expire()
+		b.want("64KiB/s")
+		if next := b.untilNext(); next <= 0 {
+			t.Errorf("after the set, at noon, the keeper wakes in %v", next)
+		}
 	})
 }
