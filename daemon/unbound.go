@@ -80,6 +80,7 @@ const (
 	needsPEM        = "a PEM file: a certificate followed by those that lead to its authority, or the private key of the certificate"
 	needsUsers      = "a file that the user of shaper can read, with lines NAME:HASH of argon2id or bcrypt, as `htpasswd -nB NAME` prints them"
 	needsPassword   = "the path of a file whose first line is the password, and not the password itself; a relative path begins at the directory of the policy file"
+	needsOwner      = "a group of the user that runs shaper, as `usermod -aG GROUP shaper` and a restart make it; only root may give a file to another user"
 	needsDirectory  = "make its directory, writable for the user that runs shaper, or choose another path; the unit in systemd/ makes /run/shaper with RuntimeDirectory="
 )
 
@@ -87,7 +88,10 @@ const (
 // socket; "" if the error itself says enough.
 func remedy(err error) string {
 	var op *net.OpError
+	var path *fs.PathError
 	switch {
+	case errors.As(err, &path) && path.Op == "lchown":
+		return needsOwner
 	case errors.As(err, new(*sock.ServedError)):
 		return socketTaken
 	case errors.Is(err, syscall.EADDRINUSE):

@@ -55,6 +55,7 @@ func TestRemedy(t *testing.T) {
 		{listenError("unix", &net.UnixAddr{Name: "/x/c.sock", Net: "unix"}, syscall.EACCES), needsDirectory},
 		{&sock.ServedError{Path: "/x/c.sock"}, socketTaken},
 		{&fs.PathError{Op: "mkdir", Path: "/x", Err: syscall.EROFS}, needsDirectory},
+		{&fs.PathError{Op: "lchown", Path: "/x/c.sock", Err: syscall.EPERM}, needsOwner},
 		{errors.New("anything"), ""},
 	} {
 		if got := remedy(c.err); got != c.want {
