@@ -47,19 +47,34 @@ type security struct {
 	users    *entry.Users           // of an entry; nil: nobody has to log in
 }
 
-// ReadTLS checks the certificates, keys and users that a policy names, as Prepare does. Both results
-// join an error for each bad file, which begins with its policy key. A file in warnings can be
-// used all the same.
-func ReadTLS(p *policy.Policy) (warnings, err error) {
+// Files are the certificates, keys and users that a policy names, as ReadFiles has read them. They never
+// change.
+type Files struct {
+	secure         map[string]security // by name of the listener
+	errs, warnings []error
+}
+
+// ReadFiles reads the certificates, keys and users that a policy names. It touches nothing else, and may
+// take long: a file system may not answer.
+func ReadFiles(p *policy.Policy) Files {
+	secure := map[string]security{}
 	var f tlsFiles
 	for i := range p.Listeners {
-		f.read(&p.Listeners[i])
+		if l := &p.Listeners[i]; l.TLS != nil || l.UpstreamTLS != nil || l.Users != "" {
+			secure[l.Name] = f.read(l)
+		}
 	}
+	return Files{secure, f.errs, f.warnings}
+}
+
+// Check says what is wrong with the files. Both results join an error for each bad file, which begins
+// with its policy key. A file in warnings can be used all the same.
+func (f *Files) Check() (warnings, err error) {
 	return errors.Join(f.warnings...), errors.Join(f.errs...)
 }
 
 // ReadClientTLS returns the TLS of a client as section.key of the policy describes it. Its errors
-// are like those of ReadTLS.
+// are like those of Files.Check.
 func ReadClientTLS(section, key string, c *policy.ClientTLS) (config *tls.Config, warnings, err error) {
 	f := tlsFiles{section: section}
 	config = f.config(key, c)
@@ -104,21 +119,6 @@ func (f *tlsFiles) users(path string) *entry.Users {
 		f.wrong("users", fmt.Errorf("%s: %w", path, err))
 	}
 	return users
-}
-
-// readTLS reads the files of the change's listeners into c.secure, and logs the warnings.
-func (c *Change) readTLS() []error {
-	c.secure = map[string]security{}
-	var f tlsFiles
-	for i := range c.policy.Listeners {
-		if l := &c.policy.Listeners[i]; l.TLS != nil || l.UpstreamTLS != nil || l.Users != "" {
-			c.secure[l.Name] = f.read(l)
-		}
-	}
-	for _, w := range f.warnings {
-		c.server.log.Warn(w.Error())
-	}
-	return f.errs
 }
 
 // minTLS is the oldest version that we speak. RFC 8996 forbids older ones.

@@ -23,13 +23,15 @@ type Change struct {
 	undo       []func()               // each undoes what Prepare has changed of a socket
 }
 
-// Prepare compiles p, reads the certificates and keys that it names, and binds every address
-// that is not bound already, or whose file is gone. The policy in force and the open sessions stay
-// as they are. The error joins one for each unusable file and for each address that cannot be
-// bound. There may be one Change at a time.
-func (s *Server) Prepare(p *policy.Policy) (*Change, error) {
-	c := &Change{server: s, policy: p, classifier: policy.Compile(p), fresh: map[address]bound{}}
-	errs := append(c.readTLS(), c.findOwners()...)
+// Prepare compiles p, and binds every address that is not bound already, or whose file is gone. files
+// are those of p. The policy in force and the open sessions stay as they are. The error joins one for
+// each unusable file and for each address that cannot be bound. There may be one Change at a time.
+func (s *Server) Prepare(p *policy.Policy, files Files) (*Change, error) {
+	c := &Change{server: s, policy: p, classifier: policy.Compile(p), secure: files.secure, fresh: map[address]bound{}}
+	for _, w := range files.warnings {
+		s.log.Warn(w.Error())
+	}
+	errs := slices.Concat(files.errs, c.findOwners())
 	for _, l := range p.Listeners {
 		for _, text := range l.Listen {
 			b, err := c.socket(addressOf(&l, text), c.access[l.Name])

@@ -86,7 +86,7 @@ func (r *crowd) policy(rate string) string {
 }
 
 func (r *crowd) adopt(b *testing.B, p *policy.Policy) {
-	change, err := r.Prepare(p)
+	change, err := r.Prepare(p, ReadFiles(p))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -183,11 +183,18 @@ func (r *rig) reload(text string) {
 
 func (r *rig) adopt(p *policy.Policy) {
 	r.t.Helper()
-	change, err := r.Prepare(p)
+	change, err := r.Prepare(p, ReadFiles(p))
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	change.Commit(r.shaper.Apply(p.Classes))
+}
+
+// prepare reads the files of a policy, and prepares it.
+func (r *rig) prepare(text string) (*Change, error) {
+	r.t.Helper()
+	p := parse(r.t, text)
+	return r.Prepare(p, ReadFiles(p))
 }
 
 // addr returns where a listener is really bound.

@@ -223,10 +223,10 @@ func TestPrepareFails(t *testing.T) {
 	r := run(t, text)
 	at := r.addr("l")
 	before := openDescriptors(t)
-	_, err = r.Prepare(parse(t, text+
-		listener("a", "tcp", policy.Echo, "c", fmt.Sprintf("listen = [\"127.0.0.1:0\", %q]", tcp.Addr()))+
-		listener("b", "udp", policy.Echo, "c", fmt.Sprintf("listen = %q", udp.LocalAddr()))+
-		listener("s", "tcp", policy.Echo, "c", `listen = "systemd:none"`)))
+	_, err = r.prepare(text +
+		listener("a", "tcp", policy.Echo, "c", fmt.Sprintf("listen = [\"127.0.0.1:0\", %q]", tcp.Addr())) +
+		listener("b", "udp", policy.Echo, "c", fmt.Sprintf("listen = %q", udp.LocalAddr())) +
+		listener("s", "tcp", policy.Echo, "c", `listen = "systemd:none"`))
 	for _, want := range []string{
 		"listener.a.listen: listen tcp4 " + tcp.Addr().String() + ": bind: address already in use",
 		"listener.b.listen: listen udp4 " + udp.LocalAddr().String() + ": bind: address already in use",
@@ -252,7 +252,7 @@ func TestAbortLeavesNothing(t *testing.T) {
 	r := run(t, text)
 	before := openDescriptors(t)
 	for range 10 {
-		change, err := r.Prepare(parse(t, text+listener("a", "tcp", policy.Echo, "c")+listener("b", "udp", policy.Echo, "c")))
+		change, err := r.prepare(text + listener("a", "tcp", policy.Echo, "c") + listener("b", "udp", policy.Echo, "c"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,7 +268,7 @@ func TestAbortLeavesNoInterception(t *testing.T) {
 	for protocol, more := range map[string]string{"tcp": "", "udp": `inside = "udp"`} {
 		at := "127.0.0.1:" + freePort(t)
 		r := run(t, class("c", fast)+listener("l", protocol, policy.Echo, "c", fmt.Sprintf("listen = %q", at)))
-		change, err := r.Prepare(parse(t, strings.Replace(entryTo("transparent", `allow = "127.0.0.0/8"`, more), "127.0.0.1:0", at, 1)))
+		change, err := r.prepare(strings.Replace(entryTo("transparent", `allow = "127.0.0.0/8"`, more), "127.0.0.1:0", at, 1))
 		if errors.Is(err, unix.EPERM) {
 			trial.SkipUnlessCI(t, "it needs CAP_NET_ADMIN")
 		}

@@ -129,7 +129,7 @@ func TestShutdownTwice(t *testing.T) {
 	if n := r.Shutdown(expired); n != 0 {
 		t.Errorf("%d more were reset", n)
 	}
-	if _, err := r.Prepare(parse(t, forward(addr, fast))); !errors.Is(err, net.ErrClosed) {
+	if _, err := r.prepare(forward(addr, fast)); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Prepare: %v, want net.ErrClosed", err)
 	}
 	if len(r.Listeners()[0].Addresses) > 0 {
@@ -140,7 +140,7 @@ func TestShutdownTwice(t *testing.T) {
 // A change that was prepared before Shutdown has no effect.
 func TestCommitAfterShutdown(t *testing.T) {
 	r := run(t, forward(policy.Echo, fast))
-	change, err := r.Prepare(parse(t, class("c", fast)+listener("m", "tcp", policy.Echo, "c")))
+	change, err := r.prepare(class("c", fast) + listener("m", "tcp", policy.Echo, "c"))
 	if err != nil {
 		t.Fatal(err)
 	}

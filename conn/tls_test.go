@@ -192,7 +192,7 @@ func TestTLSReload(t *testing.T) {
 	expect(t, upstream, "still here")
 
 	s.write(second.key, []byte("nonsense"))
-	if _, err := s.Prepare(parse(t, text)); err == nil || !strings.Contains(err.Error(), "listener.l.tls.key: ") {
+	if _, err := s.prepare(text); err == nil || !strings.Contains(err.Error(), "listener.l.tls.key: ") {
 		t.Errorf("a bad key is taken: %v", err)
 	}
 	if got := subject(); got != "second" {

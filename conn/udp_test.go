@@ -263,7 +263,7 @@ func TestRemovedSocketOfDatagramsComesBack(t *testing.T) {
 	descriptors := openDescriptors(t)
 	for range 20 {
 		r.reload(without)
-		change, err := r.Prepare(parse(t, with))
+		change, err := r.prepare(with)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -220,7 +220,7 @@ func TestUnixSocketIsTaken(t *testing.T) {
 	taken, free := filepath.Join(dir, "taken"), filepath.Join(dir, "free")
 	listenUnix(t, taken)
 	r := run(t, forward(policy.Echo, fast))
-	_, err := r.Prepare(parse(t, forward(policy.Echo, fast, listenAt("unix:"+free, "unix:"+taken), `unix = { user = "no-such-user" }`)))
+	_, err := r.prepare(forward(policy.Echo, fast, listenAt("unix:"+free, "unix:"+taken), `unix = { user = "no-such-user" }`))
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("listener.l.listen: %s: another program (pid %d) listens there", taken, os.Getpid())) ||
 		!strings.Contains(err.Error(), "listener.l.unix.user: user: unknown user no-such-user") {
 		t.Errorf("the error is %v", err)

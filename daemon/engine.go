@@ -53,10 +53,25 @@ type prepared struct {
 	kernel  func() // clears what only the policy before needed
 }
 
+// files are the certificates, keys, users and passwords that a policy names, as they were when they were
+// read. They do not change.
+type files struct {
+	listeners conn.Files
+	stores    map[string]store // by fleet
+	storeErr  error            // joins one for each file of a fleet that cannot be used
+}
+
+// read implements engine.
+func (s *liveEngine) read(p *policy.Policy) (all files) {
+	all.listeners = conn.ReadFiles(p)
+	all.stores, all.storeErr = s.fleets.readStores(p)
+	return all
+}
+
 // prepare implements engine. It changes the kernel last. The error is that of open, or that of
 // the kernel.
-func (s *liveEngine) prepare(p *policy.Policy) (commit func(), err error) {
-	next, err := s.open(p)
+func (s *liveEngine) prepare(p *policy.Policy, named files) (commit func(), err error) {
+	next, err := s.open(p, named)
 	if err == nil {
 		next.kernel, err = s.kernel.prepare(p)
 	}
@@ -67,10 +82,10 @@ func (s *liveEngine) prepare(p *policy.Policy) (commit func(), err error) {
 	return func() { s.commit(p, next) }, nil
 }
 
-// open binds the addresses of p that are not bound yet, and reads the certificates, the keys and
-// the state file. The error is *unbound with everything that cannot be bound or read, or
-// ErrRunning. What could be bound or read is returned with it.
-func (s *liveEngine) open(p *policy.Policy) (next prepared, err error) {
+// open binds the addresses of p that are not bound yet, and opens the state file. The error is *unbound
+// with everything that cannot be bound or opened, and with the files that cannot be used, or ErrRunning.
+// What could be bound or opened is returned with it.
+func (s *liveEngine) open(p *policy.Policy, named files) (next prepared, err error) {
 	failed := &unbound{policy: p}
 	next.control, err = s.bindControl(p.Daemon.Control)
 	if errors.Is(err, ErrRunning) {
@@ -81,9 +96,9 @@ func (s *liveEngine) open(p *policy.Policy) (next prepared, err error) {
 	failed.add("daemon.http", err)
 	next.state, err = s.openState(p.Daemon.State)
 	failed.add("daemon.state", err)
-	next.stores, err = s.fleets.prepare(p)
-	failed.addListeners(err)
-	next.change, err = s.server.Prepare(p)
+	next.stores = named.stores
+	failed.addListeners(named.storeErr)
+	next.change, err = s.server.Prepare(p, named.listeners)
 	failed.addListeners(err)
 	if len(failed.errs) > 0 {
 		return next, failed

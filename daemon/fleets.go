@@ -41,8 +41,8 @@ type fleets struct {
 	shares map[string]*share // by class; a new map for each policy
 }
 
-// prepare reads what the fleets of a policy need. The error joins one for each file.
-func (s *fleets) prepare(p *policy.Policy) (map[string]store, error) {
+// readStores reads what the fleets of a policy need. The error joins one for each file.
+func (s *fleets) readStores(p *policy.Policy) (map[string]store, error) {
 	var errs []error
 	stores := map[string]store{}
 	for _, f := range p.Fleets {

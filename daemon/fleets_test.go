@@ -53,7 +53,7 @@ func TestFleetsKeepTheirMembers(t *testing.T) {
 	defer s.close()
 	enforce := func(fleet, class string) *share {
 		p := fleetPolicy(t, fleet, class)
-		stores, err := s.prepare(p)
+		stores, err := s.readStores(p)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,11 +11,13 @@ import (
 	"shaper/stats"
 )
 
-// engine puts policies in force for a keeper, which calls it under its mu.
+// engine puts policies in force for a keeper, which calls it under its mu, except for read.
 type engine interface {
-	// prepare builds what a policy needs beside what runs. On an error nothing has changed.
-	// Else commit puts the policy in force, and cannot fail.
-	prepare(*policy.Policy) (commit func(), err error)
+	// read reads the files that a policy names. It may take long, and changes nothing.
+	read(*policy.Policy) files
+	// prepare builds what a policy needs beside what runs, with its files. On an error nothing has
+	// changed. Else commit puts the policy in force, and cannot fail.
+	prepare(*policy.Policy, files) (commit func(), err error)
 	// set puts a policy in force that differs from the one before only in these classes.
 	set(p *policy.Policy, classes []policy.Class)
 }
@@ -29,7 +31,7 @@ type keeper struct {
 	log    *slog.Logger
 	notify func(state ...string) // tells the service manager
 
-	loading sync.Mutex // held by a reload from before it reads the file, which may take long
+	loading sync.Mutex // held by a reload from before it reads the policy and its files, which may take long
 
 	mu      sync.Mutex // held during a change; guards the fields below
 	current regime
@@ -75,11 +77,12 @@ func (k *keeper) start() error {
 	if err != nil {
 		return err
 	}
-	commit, err := k.engine.prepare(p)
+	first := newRegime(p, warnings, k.engine.read(p))
+	commit, err := k.engine.prepare(p, first.files)
 	if err != nil {
 		return err
 	}
-	k.current, k.looked = newRegime(p, warnings), time.Now()
+	k.current, k.looked = first, time.Now()
 	k.keep(byStart, Record{What: "start"})
 	k.noteOutcome(nil)
 	k.publish() // before commit, which lets readers in
@@ -104,7 +107,7 @@ func (k *keeper) stop(by caller, about ...any) (drain time.Duration) {
 // enforce puts a regime in force. On an error it changes nothing. The caller holds mu and
 // calls publish.
 func (k *keeper) enforce(next regime) error {
-	commit, err := k.engine.prepare(next.policy)
+	commit, err := k.engine.prepare(next.policy, next.files)
 	if err != nil {
 		return err
 	}
@@ -146,6 +149,10 @@ func (k *keeper) reload(by caller, rollback time.Duration) (Reloaded, error) {
 	defer k.loading.Unlock()
 	k.notify(reloadingState()...)
 	p, warnings, err := policy.Load(k.path)
+	var next regime
+	if err == nil {
+		next = newRegime(p, warnings, k.engine.read(p))
+	}
 
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -155,7 +162,7 @@ func (k *keeper) reload(by caller, rollback time.Duration) (Reloaded, error) {
 	defer func() { k.notify("READY=1", inForceState(k.current.policy.Hash)) }()
 	before := k.current
 	if err == nil {
-		err = k.enforce(newRegime(p, warnings))
+		err = k.enforce(next)
 	}
 	k.noteOutcome(err)
 	if err != nil {

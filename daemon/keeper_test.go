@@ -19,10 +19,12 @@ import (
 
 // fakeEngine records the rates in force.
 type fakeEngine struct {
-	fail error // what prepare returns
+	fail error         // what prepare returns
+	slow chan struct{} // read waits until it is closed; nil: it does not wait
 
 	mu    sync.Mutex
 	rates map[string]string
+	reads int // how often the files of a policy were read
 }
 
 // rate returns the rate of a class.
@@ -32,7 +34,17 @@ func (e *fakeEngine) rate(class string) string {
 	return e.rates[class]
 }
 
-func (e *fakeEngine) prepare(p *policy.Policy) (func(), error) {
+func (e *fakeEngine) read(*policy.Policy) files {
+	if e.slow != nil {
+		<-e.slow
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.reads++
+	return files{}
+}
+
+func (e *fakeEngine) prepare(p *policy.Policy, _ files) (func(), error) {
 	if e.fail != nil {
 		return nil, e.fail
 	}
@@ -242,6 +254,9 @@ func TestRollback(t *testing.T) {
 		if _, err := b.confirm(operator); err != ErrNothingToConfirm {
 			t.Errorf("confirming too late: %v", err)
 		}
+		if b.engine.reads != 2 { // at the start, and at the reload
+			t.Errorf("the files of policies were read %d times: they may be what the rollback is for", b.engine.reads)
+		}
 	})
 }
 
@@ -419,6 +434,30 @@ func TestStoppedKeeper(t *testing.T) {
 			t.Error("the reload was undone while the daemon stops")
 		}
 		wantLines(t, b.logged.String(), "stopping before the last reload was confirmed")
+	})
+}
+
+// A key or a certificate that cannot be read for long delays the reload that reads it, and nothing else.
+func TestSlowFilesDelayOnlyTheirReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.engine.slow = make(chan struct{})
+		b.file("1mbit")
+		ended := make(chan error, 1)
+		go func() { _, err := b.reload(operator, 0); ended <- err }()
+		synctest.Wait()
+		free := b.mu.TryLock()
+		if !free {
+			t.Error("a reload that reads files holds up all changes")
+		} else {
+			b.mu.Unlock()
+			b.mustSet(0, "rate", "2mbit")
+			b.stop(bySignal)
+		}
+		close(b.engine.slow)
+		if err := <-ended; free && err != ErrStopping {
+			t.Errorf("after the stop, the reload returns %v", err)
+		}
 	})
 }
 

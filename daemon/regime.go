@@ -22,12 +22,13 @@ func (s Set) endedBy(now time.Time) bool { return !s.Until.IsZero() && !now.Befo
 type regime struct {
 	file     *policy.Policy
 	warnings policy.Errors  // of the file
+	files    files          // that the file names, as they were when it was loaded
 	sets     []Set          // in the order in which they came
 	policy   *policy.Policy // the file with the sets applied
 }
 
-func newRegime(file *policy.Policy, warnings policy.Errors) regime {
-	return regime{file: file, warnings: warnings, policy: file}
+func newRegime(file *policy.Policy, warnings policy.Errors, named files) regime {
+	return regime{file: file, warnings: warnings, files: named, policy: file}
 }
 
 // with returns the regime with one more set. It drops the sets that the new one supersedes.
@@ -58,7 +59,7 @@ func (s Set) supersedes(earlier Set) bool {
 // withoutEnded returns the regime without the sets that have ended at now, and those sets. A
 // set that is invalid without one that has ended ends with it.
 func (r regime) withoutEnded(now time.Time) (next regime, ended []Set) {
-	next = newRegime(r.file, r.warnings)
+	next = newRegime(r.file, r.warnings, r.files)
 	for _, s := range r.sets {
 		if s.endedBy(now) {
 			ended = append(ended, s)

@@ -16,7 +16,7 @@ func baseRegime(t *testing.T) regime {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newRegime(p, warnings)
+	return newRegime(p, warnings, files{})
 }
 
 // A regime does not change when others are made from it.

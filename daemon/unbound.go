@@ -53,7 +53,7 @@ func (u *unbound) add(key string, err error) {
 	u.causes = append(u.causes, err)
 }
 
-// addListeners adds each error that conn.Server.Prepare or conn.ReadTLS has joined. Each is
+// addListeners adds each error that conn.Server.Prepare or conn.Files.Check has joined. Each is
 // about an address or a file, and begins with its key.
 func (u *unbound) addListeners(err error) {
 	joined, ok := err.(interface{ Unwrap() []error })
@@ -144,7 +144,8 @@ func remedyState(err error) string {
 // them as [policy.Errors]. A file that this process may not read is only a warning: whoever
 // checks a policy need not be the user that runs shaper.
 func CheckFiles(p *policy.Policy) (warnings policy.Errors, err error) {
-	untimely, unusable := conn.ReadTLS(p)
+	of := conn.ReadFiles(p)
+	untimely, unusable := of.Check()
 	dubious, failed := &unbound{policy: p}, &unbound{policy: p}
 	for _, f := range p.Fleets {
 		_, warnings, err := readStore(f)
