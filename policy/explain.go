@@ -255,7 +255,7 @@ func Routes(p *Policy) (all []Route) {
 	return all
 }
 
-// when prints the conditions of a rule, except those about the listener.
+// when prints the conditions of a rule, except those about the listener, without what may be secret.
 func (r *Rule) when() string {
 	var all []string
 	add := func(name string, n int, values string) {
@@ -270,7 +270,7 @@ func (r *Rule) when() string {
 	add("user", len(r.User), few(r.User))
 	add("server_name", len(r.ServerName), few(r.ServerName))
 	for _, key := range r.conditions() {
-		add(key.name, len(key.patterns), few(key.patterns))
+		add(key.name, len(key.patterns), key.shown())
 	}
 	return strings.Join(all, "; ")
 }

@@ -159,6 +159,17 @@ func (r *Rule) conditions() (all []condition) {
 	return all
 }
 
+// shown prints what the condition looks for, without what may be secret.
+func (c *condition) shown() string {
+	switch {
+	case strings.HasPrefix(c.name, headerKey):
+		return notShown
+	case c.name == "path":
+		return few(withoutQueries(c.patterns))
+	}
+	return few(c.patterns)
+}
+
 // compare returns the reasons why the message matches a rule that looks at messages, or else
 // the first reason why not.
 func (f *Fields) compare(r *Rule) (hits []string, miss string) {

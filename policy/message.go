@@ -67,13 +67,7 @@ func parseHostPattern(s string) (Pattern, error) { return parsePattern(strings.T
 // pathField is the key path of a rule. A path has no query; what somebody writes there may be a key.
 var pathField = func() field[Rule] {
 	f := many("path", patternForm, func(r *Rule) *[]Pattern { return &r.Path }, parsePattern)
-	f.get = func(r *Rule) string {
-		shown := make([]string, len(r.Path))
-		for i, p := range r.Path {
-			shown[i] = withoutQuery(string(p))
-		}
-		return list(shown)
-	}
+	f.get = func(r *Rule) string { return list(withoutQueries(r.Path)) }
 	return f
 }()
 

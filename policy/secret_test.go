@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -115,6 +116,14 @@ class = "a"
 			t.Fatal(err)
 		}
 		b.WriteString(diffLines(none, p) + diffLines(p, none))
+		for _, r := range Routes(p) {
+			fmt.Fprintln(&b, r)
+		}
+	}
+	for _, shown := range []string{"(test.toml:10): header:X-Api-Key (not shown)\n", "(test.toml:13): path /?(not shown)\n"} {
+		if !strings.Contains(b.String(), shown) {
+			t.Errorf("no route has %q", shown)
+		}
 	}
 	want := `
 ~ listener x: health { every = "5s", timeout = "2s", http = "/health?(not shown)", rise = 2, fall = 3 } -> { every = "5s", timeout = "2s", http = "/health?(not shown)", rise = 2, fall = 3 }

@@ -76,6 +76,15 @@ func withoutQuery(path string) string {
 	return path
 }
 
+// withoutQueries is withoutQuery for several.
+func withoutQueries[S ~string](paths []S) []string {
+	shown := make([]string, len(paths))
+	for i, p := range paths {
+		shown[i] = withoutQuery(string(p))
+	}
+	return shown
+}
+
 // plain returns a text that may stand in a line for people: in quotes if a character of it does more
 // than appear, such as the end of a line.
 func plain(s string) string {
