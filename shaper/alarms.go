@@ -22,6 +22,19 @@ var epoch = time.Now()
 
 const farthest = 1<<62 - 1
 
+// clockPatience is how long a heap may overlook that somebody has set the wall clock, or that the
+// machine was suspended.
+const clockPatience = time.Minute
+
+// byClockOf returns at by the clock of now. If only the wall clock shows at, that is when it does so
+// unless somebody sets it. If now is of the wall clock too, as in a simulation, nothing changes.
+func byClockOf(now, at time.Time) time.Time {
+	if at == limit.Never || at != at.Round(0) || now == now.Round(0) {
+		return at
+	}
+	return now.Add(at.Sub(now))
+}
+
 // alarms is a heap, the earliest alarm first. It is container/heap without the calls
 // through an interface, which took a fifth of the time of Release.
 type alarms []*alarm
@@ -34,8 +47,13 @@ func (h alarms) first() time.Time {
 	return h[0].at
 }
 
-// set moves an alarm to at; limit.Never removes it.
-func (h *alarms) set(a *alarm, at time.Time) {
+// set moves an alarm to at; limit.Never removes it. All alarms of a heap are by the clock of now: a
+// time of the wall clock cannot be put in order with others, because somebody may set that clock.
+// For such a time the alarm is due after clockPatience at the latest.
+func (h *alarms) set(a *alarm, now, at time.Time) {
+	if by := byClockOf(now, at); by != at {
+		at = earlier(by, now.Add(clockPatience))
+	}
 	switch {
 	case at == limit.Never:
 		h.remove(a)

@@ -103,10 +103,10 @@ func BenchmarkWaitThroughPacer(b *testing.B) {
 func BenchmarkPacer(b *testing.B) {
 	p, alarms := stillPacer(&stillTimer{}), alarmsOfRoots(1000)
 	for i, a := range alarms {
-		p.set(a, at(time.Duration(i)*ms), false)
+		p.set(a, start, at(time.Duration(i)*ms), false)
 	}
 	for i := 0; b.Loop(); i++ {
-		p.set(alarms[i%1000], at(time.Duration(i*7919%1000)*ms), false)
+		p.set(alarms[i%1000], start, at(time.Duration(i*7919%1000)*ms), false)
 	}
 }
 

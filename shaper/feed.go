@@ -27,6 +27,7 @@ type feed struct {
 	children   int          // with or without items
 	slot       *contender   // the one whose slot of a fleet comes next; nil: none is known
 	readySince time.Time    // since when a contender has been allowed to send
+	rehearsed  bool         // nobody sets the clock: the feed is a copy
 }
 
 // The bands of a feed, in the order in which they are served.
@@ -106,7 +107,7 @@ func (k *contender) closes(now time.Time) time.Time {
 	if k.isQueue || !k.node.pace.closed.From.After(now) {
 		return limit.Never
 	}
-	return k.node.pace.closed.From
+	return byClockOf(now, k.node.pace.closed.From)
 }
 
 // assured returns when the contender is within its assured rate.
@@ -154,7 +155,10 @@ func (f *feed) reseat(k *contender, now time.Time) {
 	if ready {
 		change = earlier(change, k.closes(now))
 	}
-	f.changes.set(&k.alarm, change)
+	if f.rehearsed {
+		change = byClockOf(now, change)
+	}
+	f.changes.set(&k.alarm, now, change)
 }
 
 // readyFrom returns since when those beneath the class have allowed something to leave.

@@ -120,11 +120,11 @@ func (p *pacer) release(begin time.Time) {
 }
 
 // set implements waker. The caller holds the lock of its tree.
-func (p *pacer) set(a *alarm, at time.Time, gap bool) {
+func (p *pacer) set(a *alarm, now, at time.Time, gap bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a.node.gap = gap
-	p.alarms.set(a, at)
+	p.alarms.set(a, now, at)
 	if p.awake {
 		return
 	}
@@ -186,10 +186,6 @@ func (p *pacer) rearm() bool {
 // So the pacer spends no larger share of its time looking at the clock.
 const mostOfSleep = 4
 
-// clockPatience is how long the pacer may overlook that somebody has set the wall clock. The
-// timer is monotonic.
-const clockPatience = time.Minute
-
 // armBefore sets the timer for the first alarm, if the timer has to go off before a time for it.
 // The caller holds mu.
 func (p *pacer) armBefore(before time.Time) {
@@ -197,9 +193,6 @@ func (p *pacer) armBefore(before time.Time) {
 		return
 	}
 	at, until, now := p.alarms[0].at, time.Time{}, p.clock()
-	if at != limit.Never && at == at.Round(0) { // the wall clock decides: no monotonic reading
-		at = earlier(at, now.Add(clockPatience))
-	}
 	if p.early && p.alarms[0].node.gap && p.timer.precise() {
 		until = at
 		at = at.Add(-max(min(p.late.usual, at.Sub(now)/mostOfSleep), 0))

@@ -64,12 +64,12 @@ func TestPacerIsAMap(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"set": func(t *rapid.T) {
 				a, at := pool[rapid.IntRange(0, 7).Draw(t, "which")], some.Draw(t, "time")
-				p.set(a, at, false)
+				p.set(a, start, at, false)
 				model[a] = at
 			},
 			"remove": func(t *rapid.T) {
 				a := pool[rapid.IntRange(0, 7).Draw(t, "which")]
-				p.set(a, limit.Never, false)
+				p.set(a, start, limit.Never, false)
 				delete(model, a)
 			},
 			"pop": func(t *rapid.T) {
@@ -104,12 +104,12 @@ func TestPacerSetsTheTimerOnlyForward(t *testing.T) {
 	p := stillPacer(clock)
 	two := alarmsOfRoots(2)
 	a, b := two[0], two[1]
-	p.set(a, at(second), false)
-	p.set(b, at(2*second), false)
-	p.set(a, at(3*second), false)
-	p.set(a, limit.Never, false)
-	p.set(b, limit.Never, false)
-	p.set(b, at(second), false)
+	p.set(a, start, at(second), false)
+	p.set(b, start, at(2*second), false)
+	p.set(a, start, at(3*second), false)
+	p.set(a, start, limit.Never, false)
+	p.set(b, start, limit.Never, false)
+	p.set(b, start, at(second), false)
 	if clock.sets != 1 {
 		t.Errorf("the timer was set %d times, want once", clock.sets)
 	}
@@ -180,15 +180,15 @@ func TestPacerFollowsTheWallClock(t *testing.T) {
 	now := time.Now()
 	p.clock = func() time.Time { return now }
 	monotonic := now.Add(time.Hour)
-	p.set(a, monotonic, false)
+	p.set(a, now, monotonic, false)
 	if p.rearm(); clock.at != monotonic {
 		t.Errorf("for an alarm at %v the timer is set to %v", monotonic, clock.at)
 	}
-	p.set(a, monotonic.Round(0), false)
+	p.set(a, now, monotonic.Round(0), false)
 	if p.rearm(); clock.at.Sub(now) > clockPatience+time.Minute || clock.at.Before(now.Add(clockPatience)) {
 		t.Errorf("for an alarm of the wall clock in an hour the timer is set to %v", clock.at)
 	}
-	p.set(a, now.Add(time.Second).Round(0), false)
+	p.set(a, now, now.Add(time.Second).Round(0), false)
 	if p.rearm(); !clock.at.Equal(now.Add(time.Second)) {
 		t.Errorf("for one in a second the timer is set to %v, want %v", clock.at, now.Add(time.Second))
 	}

@@ -26,13 +26,13 @@ func newPacers(timers []timer) *pacers {
 
 // set implements waker for a tree in which nothing has waited yet: one of the pacers
 // becomes its waker. They take turns.
-func (s *pacers) set(a *alarm, at time.Time, gap bool) {
+func (s *pacers) set(a *alarm, now, at time.Time, gap bool) {
 	if at == limit.Never {
 		return
 	}
 	p := s.all[int(s.next.Add(1))%len(s.all)]
 	a.node.waker = p
-	p.set(a, at, gap)
+	p.set(a, now, at, gap)
 }
 
 func (s *pacers) close() {

@@ -198,7 +198,7 @@ func (r *rehearsal) copyFeed(n, copied *node) {
 		return
 	}
 	f := *n.feed
-	f.slot = nil // no copy has one
+	f.slot, f.rehearsed = nil, true // no copy has a slot
 	copied.feed = &f
 	for i, h := range f.heaps() {
 		*h = r.copyHeap(n, *n.feed.heaps()[i], i)
@@ -244,7 +244,7 @@ func (r *rehearsal) until(of *node) (it *Item, at time.Time, ahead map[*node]int
 		case at == limit.Never:
 			return nil, at, ahead, r.isExact()
 		case at.After(r.now):
-			r.now = at
+			r.now = byClockOf(r.now, at)
 			continue
 		}
 		it := release(r.now, top)

@@ -104,7 +104,7 @@ func TestReweighOverflowsNothing(t *testing.T) {
 func TestAlarmsFarApart(t *testing.T) {
 	var h alarms
 	for _, at := range []time.Time{{}, limit.Never.Add(-1), epoch} {
-		h.set(&alarm{}, at)
+		h.set(&alarm{}, start, at)
 	}
 	if first := h.first(); !first.IsZero() {
 		t.Errorf("the first alarm is at %v", first)

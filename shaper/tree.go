@@ -51,9 +51,9 @@ type node struct {
 
 // A waker calls for departures when they are due.
 type waker interface {
-	// set moves the alarm of a root to at; limit.Never removes it. gap says that a gap ends
+	// set moves the alarm of a root at now to at; limit.Never removes it. gap says that a gap ends
 	// then, which loses whatever the waker is late by. The caller holds the lock of the tree.
-	set(a *alarm, at time.Time, gap bool)
+	set(a *alarm, now, at time.Time, gap bool)
 }
 
 // init makes n the node of a class, alone in its tree.
@@ -121,7 +121,7 @@ func (n *node) attach(now time.Time, parent *node) {
 	root.latest = later(root.latest, n.latest)
 	moveOverdue(n, n, root)
 	if n.waker != nil {
-		n.waker.set(&n.alarm, limit.Never, false)
+		n.waker.set(&n.alarm, now, limit.Never, false)
 	}
 	n.update(now)
 }
@@ -218,7 +218,7 @@ func (n *node) next(now time.Time) time.Time {
 func (n *node) wake(now time.Time) {
 	if n.waker != nil {
 		at := later(n.next(now), now)
-		n.waker.set(&n.alarm, at, n.awaitsGap())
+		n.waker.set(&n.alarm, now, at, n.awaitsGap())
 	}
 }
 

@@ -66,7 +66,7 @@ func (t *Trial) catchUp(now time.Time) {
 		if at.After(now) {
 			break
 		}
-		t.latest = later(t.latest, at)
+		t.latest = later(t.latest, byClockOf(t.latest, at))
 		if !happens.After(leaves) {
 			heap.Pop(&t.events).(*event).of.happen()
 		} else {
@@ -88,7 +88,7 @@ func (t *Trial) release(root *Class) {
 // expect sets the alarm for the next departure of the tree that a class is in. Whoever
 // changes something in a class calls it afterwards.
 func (t *Trial) expect(c *Class) {
-	t.trees.set(&c.root().alarm, later(c.Next(t.latest), t.latest))
+	t.trees.set(&c.root().alarm, t.latest, later(c.Next(t.latest), t.latest))
 }
 
 // CatchUp lets everything happen that is due at now in the trial of the class. It does
