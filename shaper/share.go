@@ -37,7 +37,7 @@ func (b *backing) setShare(share Share) {
 		return
 	}
 	c.keys.each(func(bucket *Class) { bucket.backing.share = share })
-	if share != nil {
+	if share != nil && c.keys.secret == nil { // else it is the same, and Key reads it without the lock
 		c.keys.secret = share.Secret()
 	}
 }

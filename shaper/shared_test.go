@@ -678,3 +678,14 @@ func TestWhyTheStoreIsAway(t *testing.T) {
 		}
 	})
 }
+
+// A reload gives a class another share of the same fleet. Messages look for their keys meanwhile,
+// without a lock, so it writes nothing that they read.
+func TestReloadKeepsTheSecret(t *testing.T) {
+	c := NewClass(start, perSource(10, classBy(policy.GCRA, "10 packets/s")))
+	c.backing.setShare(&fakeShare{budgets: map[string]*fakeBudget{}})
+	before := c.keys.secret
+	if c.backing.setShare(&fakeShare{budgets: map[string]*fakeBudget{}}); c.keys.secret != before {
+		t.Error("the secret was written again")
+	}
+}
