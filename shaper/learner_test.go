@@ -198,6 +198,20 @@ func TestLearnSurvivesSet(t *testing.T) {
 	}
 }
 
+// Why reads what a class has learned when it does not hold the lock any more. So answers that come
+// meanwhile change nothing of what it reads.
+func TestWhyCopiesWhatWasLearned(t *testing.T) {
+	l := newLearning("50 messages/s", "", gapOf(17))
+	l.run(3 * time.Minute)
+	still := rehearse(l.now, l.class.root(), &l.class.node)
+	copied := still.nodes[&l.class.node]
+	before, learned := copied.pacedRate(), l.level()
+	l.accepts = gapOf(10)
+	if l.run(time.Minute); l.level() == learned || copied.pacedRate() != before {
+		t.Errorf("the class went from %.2f to %.2f, its copy from %v to %v", learned, l.level(), before, copied.pacedRate())
+	}
+}
+
 // A limit that rises is found, too, and an idle class does not go up.
 func TestLearnGoesUp(t *testing.T) {
 	limit := 10

@@ -104,6 +104,7 @@ func (r *rehearsal) copyOf(n, parent *node) *node {
 	m.parent.Store(r.nodes[parent])
 	m.latest, m.priority, m.weight = n.latest, n.priority, n.weight
 	m.gate = n.gate
+	m.throttle = n.throttle.clone() // Why reads the copy without the lock
 	m.use(r.limiterOf(n))
 	m.assured = copyOf(n.assured)
 	m.needsLeft.Store(n.needsLeft.Load())
