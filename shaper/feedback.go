@@ -135,7 +135,7 @@ func pausing(last *node) *node {
 	for n := last; n != nil; n = n.parent.Load() {
 		switch {
 		case n.class.keys != nil:
-		case n.onThrottle != (policy.OnThrottle{}) || n.adapts || n.throttle.learner != nil:
+		case n.onThrottle != (policy.OnThrottle{}) || n.adapts || n.throttle.learner.learns():
 			return n
 		case n.kind.OfMessages():
 			last = n

@@ -89,7 +89,7 @@ func (g *gate) takeOver(now time.Time, next *pace) limit.Limiter {
 // pacedRate returns the rate at which the limiter of the class itself runs.
 func (g *gate) pacedRate() unit.Rate {
 	if l := g.throttle.learner; l != nil {
-		return g.pace.partOfRate(l.level / l.top)
+		return g.pace.partOfRate(l.part())
 	}
 	return g.pace.reduced(g.throttle.withheld)
 }
@@ -207,7 +207,7 @@ func (g *gate) amend(now, then time.Time, units int64) {
 func (g *gate) signal(now time.Time, wait time.Duration) {
 	g.regain(now)
 	l := g.throttle.learner
-	if l != nil && wait == 0 && g.onThrottle == (policy.OnThrottle{}) {
+	if l.learns() && wait == 0 && g.onThrottle == (policy.OnThrottle{}) {
 		return // it goes on at the pace that it learns
 	}
 	begins := g.throttle.signal(now, wait, g.onThrottle)

@@ -19,10 +19,13 @@ import "time"
 // learner goes back to that level. It takes that share as usual, and then tolerates three times
 // as much; above a level that held, three in 100 at most. If it sees such refusals at a level that
 // holds, it tests them in the same way, once for each rest.
+//
+// A policy may lower the top below the level for a while. Then the class is paced at the top, and
+// the level waits until the top is above it again. If the top fails, the level goes down from there.
 type learner struct {
-	top, floor float64 // messages a second: the level is between them
+	top, floor float64 // messages a second: the bounds of the pace
 
-	level     float64
+	level     float64 // the pace, or what was found if that is above the top
 	low, high float64 // the ends of the bracket; 0: not found
 	rest      rest
 	usual     refusals // what is refused at levels that hold
@@ -79,19 +82,31 @@ const (
 
 func newLearner(top, floor float64) *learner { return &learner{top: top, floor: floor, level: top} }
 
-// bound changes the bounds. What was learned stays. A level that was the top is the new top:
-// nothing was found.
+// bound changes the bounds. What was learned stays, also while the top is below it. A level that
+// was the top is the new top: nothing was found.
 func (l *learner) bound(top, floor float64) {
-	if l.level == l.top || l.level > top {
+	if l.level == l.top {
 		l.level = top
+	} else {
+		l.level = max(l.level, floor)
 	}
 	l.top, l.floor = top, floor
-	l.level = max(l.level, floor)
 	if l.low > l.level {
 		l.low = 0
 	}
 	l.begin(0)
 }
+
+// part returns which part of its rate the class has.
+func (l *learner) part() float64 {
+	if l.level >= l.top {
+		return 1
+	}
+	return l.level / l.top
+}
+
+// learns reports whether there is a pace to try. A rate may be lowered to the floor for a while.
+func (l *learner) learns() bool { return l != nil && l.top > l.floor }
 
 // goOn goes on from what another learner has found: a level, and the ends of its bracket. A level
 // that held counts, not one that was tried above it.
@@ -99,14 +114,14 @@ func (l *learner) goOn(now time.Time, level, low, high float64) {
 	if low > 0 {
 		level = low
 	}
-	if level >= l.top || level <= 0 {
+	if level == l.top || level <= 0 {
 		return
 	}
 	l.level, l.low, l.high = max(level, l.floor), 0, 0
 	if low >= l.floor {
 		l.low = l.level
 	}
-	if high > l.level && high <= l.top {
+	if high > l.level {
 		l.high = high
 	}
 	if l.low > 0 && l.high > 0 && l.high <= l.low*closedAt {
@@ -121,7 +136,7 @@ func (l *learner) begin(stale int) { l.sent, l.refused, l.stale = 0, 0, stale }
 // answered judges an answer. inFlight is how many requests have no answer yet. It reports
 // whether the level has changed.
 func (l *learner) answered(now time.Time, refused bool, inFlight int) (changed bool) {
-	if l.stale--; l.stale >= 0 || now.Before(l.settled) {
+	if l.stale--; l.stale >= 0 || now.Before(l.settled) || !l.learns() {
 		return false
 	}
 	l.stale = 0
@@ -170,6 +185,7 @@ func (l *learner) tolerated() float64 {
 // fail goes down: the level has too many refusals.
 func (l *learner) fail(now time.Time) {
 	share := float64(l.refused) / float64(max(l.sent, epochAnswers/2))
+	l.level = min(l.level, l.top) // the pace that has failed
 	switch {
 	case l.probes():
 		l.high, l.level, l.fails = l.level, l.low, 0
@@ -210,6 +226,10 @@ func (l *learner) pass(now time.Time) {
 	n, share := l.sent, float64(l.refused)/float64(l.sent)
 	if l.isUsual(share) {
 		l.dismiss(now)
+		return
+	}
+	if l.level > l.top { // what has held is less
+		l.begin(0)
 		return
 	}
 	saturated := float64(n) >= 0.8*l.level*(now.Sub(l.since)-l.paused).Seconds()

@@ -179,10 +179,6 @@ func TestLearnSurvivesSet(t *testing.T) {
 	if text := l.class.Status().Why(l.now).Path[0].Text; text == "" {
 		t.Error("why does not say what it waits for")
 	}
-	conf.Rate = rateOf("10 messages/s")
-	if l.class.Set(l.now, conf); l.level() != 10 || l.class.Provider().Learned() != 0 {
-		t.Errorf("below what it had found: %.2f", l.level())
-	}
 	conf.Rate, conf.Learn = rateOf("50 messages/s"), policy.Learn{}
 	l.class.Set(l.now, conf)
 	before := l.now
@@ -195,6 +191,34 @@ func TestLearnSurvivesSet(t *testing.T) {
 	}
 	if took := l.now.Sub(before); took > time.Second+20*time.Millisecond {
 		t.Errorf("without learn, 50 messages take %v", took)
+	}
+}
+
+// What was learned survives a time of a lower rate, also one below the floor.
+func TestLearnSurvivesALowRate(t *testing.T) {
+	l := newLearning("50 messages/s", "", gapOf(17))
+	l.run(3 * time.Minute)
+	found, conf := l.class.Provider().Learned(), l.class.Policy()
+	for _, low := range []string{"10 messages/s", "1 messages/s", "15 messages/s"} {
+		conf.Rate = rateOf(low)
+		l.class.Set(l.now, conf)
+		l.run(time.Hour)
+		if pace := l.class.pacedRate(); pace.Compare(conf.Rate) != 0 || l.class.Provider().Learned() != 0 || l.refused > 0 {
+			t.Errorf("at %s it is paced at %v, has found %v, and %d are refused", low, pace, l.class.Provider().Learned(), l.refused)
+		}
+		conf.Rate = rateOf("50 messages/s")
+		if l.class.Set(l.now, conf); l.class.Provider().Learned() != found {
+			t.Errorf("after a time at %s: %.2f, want %.2f", low, l.class.Provider().Learned(), found)
+		}
+		if l.run(time.Minute); l.refused*100 > l.sent {
+			t.Errorf("after a time at %s, %d of %d are refused", low, l.refused, l.sent)
+		}
+	}
+	conf.Rate = rateOf("10 messages/s")
+	l.class.Set(l.now, conf)
+	l.accepts = gapOf(7)
+	if l.run(10 * time.Minute); l.level() > 7*1.05 || l.level() < 7*0.95 {
+		t.Errorf("at 10 messages/s, a gap of 7 is found as %.2f", l.level())
 	}
 }
 
@@ -283,8 +307,15 @@ func TestFindingsAreKept(t *testing.T) {
 		if got := next(func(c *policy.Class) { c.Learn.Floor = rateOf("30 messages/s") }).Provider().Learned(); got != 30 {
 			t.Errorf("above its floor it goes on from %v", got)
 		}
-		if got := next(func(c *policy.Class) { c.Rate = rateOf("10 messages/s") }).Provider().Learned(); got != 0 {
+		low := next(func(c *policy.Class) { c.Rate = rateOf("10 messages/s") })
+		if got := low.Provider().Learned(); got != 0 {
 			t.Errorf("below what was found, it goes on from %v", got)
+		}
+		if lease, ok := low.backing.finding(now); !ok || !lease.Expires.After(now) {
+			t.Error("below what was found, the ledger forgets it")
+		}
+		if low.Set(now, conf); low.Provider().Learned() != same.Provider().Learned() {
+			t.Errorf("when the rate is back, it goes on from %v, want %v", low.Provider().Learned(), same.Provider().Learned())
 		}
 		if got := next(func(c *policy.Class) { c.Learn = policy.Learn{} }).Provider().Learned(); got != 0 {
 			t.Errorf("without learn it goes on from %v", got)

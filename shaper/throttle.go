@@ -44,7 +44,7 @@ func (t *throttle) setLearn(conf policy.Class, p *pace) {
 	top, floor, was := p.rate.PerSecond(), conf.Learn.Floor.PerSecond(), t.witness
 	t.witness = nil
 	switch {
-	case conf.Learn == (policy.Learn{}), top <= floor, p.isUnlimited(): // the class above learns
+	case conf.Learn == (policy.Learn{}), p.isUnlimited(): // the class above learns
 		t.learner = nil
 	case conf.Shadow:
 		t.learner, t.witness = nil, cmp.Or(was, &witness{})
@@ -101,7 +101,7 @@ func (t *throttle) hasten(at time.Time) time.Time {
 // share returns which part of its rate the class has: from 1/16 to 1, or what it has learned.
 func (t *throttle) share() float64 {
 	if l := t.learner; l != nil {
-		return l.level / l.top
+		return l.part()
 	}
 	return 1 - float64(t.withheld)/shares
 }
