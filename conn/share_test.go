@@ -29,7 +29,7 @@ type usedUpBudget struct{ shaper.Budget }
 func (usedUpBudget) SetRate(time.Time, unit.Rate, int64)           {}
 func (usedUpBudget) Want(time.Time, int64, ...int64)               {}
 func (usedUpBudget) Owe(time.Time, int64, time.Time)               {}
-func (usedUpBudget) Left(time.Time, int64)                         {}
+func (usedUpBudget) Left(time.Time)                                {}
 func (usedUpBudget) Next(time.Time, int64, int64) time.Time        { return limit.Never }
 func (usedUpBudget) Estimate(now time.Time, _, _ int64) time.Time  { return now }
 func (usedUpBudget) RefusedUntil(now time.Time, _ int64) time.Time { return now.Add(time.Hour) }
