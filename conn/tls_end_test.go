@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -370,6 +371,63 @@ func TestTLSDrainEnds(t *testing.T) {
 		t.Errorf("%d sessions are reset, want 1", n)
 	}
 	expectCut(t, client)
+}
+
+// A client of an entry that has been refused, and stays, keeps nothing: the session, which counted it, has
+// ended. The end comes in time also if the client is silent, and it is no reset.
+func TestTLSOfARefusedClientEnds(t *testing.T) {
+	t.Parallel()
+	for name, said := range map[string]string{
+		"says something else":     "no request\r\n\r\n",
+		"is denied":               dialects["connect"].ask("10.0.0.1", 1),
+		"goes where nobody is":    dialects["connect"].ask("127.0.0.1", 9),
+		"says nothing in a while": "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := newAuthority(t)
+			r := run(t, entryTo("connect", `allow = "127.0.0.1:9"`, `connect_timeout = "1s"`, a.issue("server").terminating()))
+			client := r.dialTLS("l", a.trusting())
+			send(t, client, said)
+			if _, err := io.Copy(io.Discard, client); err != nil {
+				t.Errorf("the client reads %v", err)
+			}
+			expectEOF(t, client.tcp)
+			r.awaitTunnels(0)
+		})
+	}
+}
+
+// awaitTunnels waits until there are so many tunnels.
+func (r *rig) awaitTunnels(n int) {
+	r.t.Helper()
+	until(r.t, fmt.Sprintf("there are %d tunnels", n), func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.tunnels) == n
+	})
+}
+
+// A stop does not wait for a client that was told of the end of its session, and does not close. What the
+// client has not read yet still arrives.
+func TestTLSDrainOfASilentClient(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	to, conns := listen(t)
+	r := run(t, class("c", "1000 messages/s")+listener("l", "http", to, "c", a.issue("server").terminating()))
+	client := r.dialTLS("l", a.trusting())
+	server := next(t, conns)
+	send(t, client, anAsk)
+	expect(t, server, anAsk)
+	answer := "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 100_000)
+	send(t, server, answer)
+	until(t, "the answer has left", func() bool { return r.Sessions()[0].Downward == uint64(len(answer)) })
+	if n := r.Shutdown(within(lingerTime)); n != 0 {
+		t.Errorf("%d sessions are reset", n)
+	}
+	expect(t, client, answer)
+	expectEOF(t, client)
+	expectEOF(t, client.tcp)
 }
 
 // Very many sessions that end in all ways, at any moment, leave nothing behind. As every test,

@@ -58,6 +58,7 @@ type tunnel struct {
 	inside   *net.UnixConn // the tunnel's end of the pair
 	aborted  bool          // gone is closed
 	leaving  bool          // the session has ended well, and its last bytes still leave
+	told     bool          // outward has sent a close_notify
 	attached bool          // the handshake is done
 }
 
@@ -184,8 +185,9 @@ func (tn *tunnel) attach() error {
 	return tn.wire.streamConn.SetDeadline(time.Time{})
 }
 
-// inward copies what the peer sends to the session. It returns true after a close_notify, and
-// false if TLS was cut. While the peer is quiet, it holds only a small buffer.
+// inward copies what the peer sends to the session. It returns true after a close_notify, or if none
+// came in time after the session had ended, and false if TLS was cut. While the peer is quiet, it
+// holds only a small buffer.
 func (tn *tunnel) inward() bool {
 	small := make([]byte, smallBuffer)
 	for plenty := false; ; {
@@ -212,6 +214,8 @@ func (tn *tunnel) inward() bool {
 			return true
 		case err == io.EOF:
 			return tn.fail(io.ErrUnexpectedEOF)
+		case errors.Is(err, os.ErrDeadlineExceeded) && !tn.isAborted():
+			return true // see linger
 		case err != nil:
 			return tn.fail(err)
 		}
@@ -243,6 +247,10 @@ func (tn *tunnel) outward() bool {
 			if err := tn.tls.CloseWrite(); err != nil {
 				return tn.unwritten(err)
 			}
+			tn.mu.Lock()
+			tn.told = true
+			tn.mu.Unlock()
+			tn.linger()
 			return true
 		case err != nil:
 			return tn.unwritten(err)
@@ -363,11 +371,17 @@ func (tn *tunnel) leave() {
 	tn.linger()
 }
 
-// linger gives the next piece of what an ended session has left behind lingerTime to leave.
+// linger gives the next piece of what an ended session has left behind lingerTime to leave. Behind the
+// last one, the peer has lingerTimeout to say that it ends, too: nobody counts the tunnel any more.
+// After that, the kernel alone sends what has not arrived, as it does after close(2).
 func (tn *tunnel) linger() {
 	tn.mu.Lock()
 	defer tn.mu.Unlock()
-	if tn.leaving && !tn.aborted {
+	switch {
+	case !tn.leaving || tn.aborted:
+	case tn.told:
+		tn.wire.streamConn.SetReadDeadline(time.Now().Add(lingerTimeout))
+	default:
 		tn.wire.streamConn.SetWriteDeadline(time.Now().Add(lingerTime))
 	}
 }
