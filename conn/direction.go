@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"cmp"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -111,10 +112,10 @@ func (d *direction) read() bool {
 	return true
 }
 
-// broken ends the session, since src is down. If TLS was cut, what came before is passed on
-// first.
+// broken follows a read that has failed: src is down. What came before is passed on first, if it is of an
+// answer, or if TLS was cut. What a client has sent before its reset is of no use.
 func (d *direction) broken(reason error) {
-	if isCut(reason) {
+	if d.towards == stats.Downstream || isCut(reason) {
 		d.ended, d.fault = true, resultOf(reason)
 		return
 	}
@@ -143,21 +144,21 @@ func (d *direction) write(o unloader) bool {
 	return o.remaining() == 0
 }
 
-// unwritten follows a write that has failed: dst takes nothing more. It ends the session, unless dst may
-// have sent something before TLS was cut, or before the upstream reset the connection. Then the other
-// direction passes that on first, and ends the session with the fault.
+// unwritten follows a write that has failed: dst takes nothing more. What dst has sent before, the other
+// direction passes on: an upstream that resets the connection has often answered. Then that direction ends
+// the session with the fault.
 func (d *direction) unwritten(reason error) {
-	other := d.opposite()
+	other, result := d.opposite(), resultOf(reason)
 	d.shut = true
 	switch {
-	case other.done, other.shut: // nothing more comes from dst, or nobody would read it
-	case isCut(reason):
-		return // the other direction reads the cut
-	case d.towards == stats.Upstream && other.holds():
-		other.fault = resultOf(reason) // the kernel tells of a reset once: now a read sees a clean end
-		return
+	case isCut(reason) && !other.done && !other.shut: // the other direction reads the cut
+	case d.towards == stats.Downstream || other.shut: // what dst has sent is of no use, or nobody would read it
+		d.session.finish(result)
+	case other.done:
+		other.cutOff(result)
+	default:
+		other.fault = cmp.Or(other.fault, result) // the kernel tells of a reset once: now a read sees a clean end
 	}
-	d.session.finish(resultOf(reason))
 }
 
 // holds reports whether the direction has read what it has not written.

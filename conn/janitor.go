@@ -86,7 +86,7 @@ func (t *tcpSession) tend(now time.Time) {
 		switch {
 		case t.stage == cutting: // cutTimeout bounds it
 		case !active && t.isLost() && (stuck || t.held() > 0):
-			t.finish(stats.ResetByPeer)
+			t.down.cutOff(stats.ResetByPeer)
 		case waiting && !t.upstream.Broken, active, t.stage != relaying:
 			t.quietFrom = age
 		case age-t.quietFrom < t.patience():

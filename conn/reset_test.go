@@ -1,0 +1,110 @@
+package conn
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"shaper/sock"
+	"shaper/stats"
+)
+
+// upload is a request whose body is not sent, and early its answer: a server that refuses the body sends
+// that, and closes with bytes unread, which resets the connection.
+const (
+	upload = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
+	early  = "HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Length: 6\r\n\r\nanswer"
+)
+
+// An answer arrives that came together with the reset of its connection, even if it is a write of the
+// session that finds out about the reset.
+func TestEarlyAnswer(t *testing.T) {
+	for _, protocol := range []string{"tcp", "http"} {
+		test := func(t *testing.T) { earlyAnswer(t, protocol) }
+		t.Run(protocol, test)
+		t.Run(protocol+" in memory", virtual(test))
+	}
+}
+
+func earlyAnswer(t *testing.T, protocol string) {
+	addr, conns := listen(t)
+	r := run(t, class("c", map[string]string{"tcp": fast, "http": "1000000 messages/s"}[protocol])+listener("l", protocol, addr, "c"))
+	client, upstream := r.open(conns)
+	send(t, client, upload)
+	expect(t, upstream, upload)
+	send(t, client, "body")
+	until(t, "the upstream has a part of the body", func() bool { return r.Sessions()[0].Upward == uint64(len(upload)+4) })
+	r.one().do(func(s *tcpSession) { // whose lock holds up the pollers
+		send(t, client, "more")
+		send(t, upstream, early)
+		if memoryOf(t) != nil {
+			reset(upstream)
+		} else {
+			upstream.Close()
+			awaitReset(t, s.upstream.end)
+		}
+		s.client.Readable = true
+		s.driver.drive()
+	})
+	expect(t, client, early)
+	expectReset(t, client)
+	r.awaitEnd(stats.ResetByPeer, 1)
+}
+
+// awaitReset waits until the kernel knows that the peer of an end has reset the connection.
+func awaitReset(t *testing.T, end sock.End) {
+	t.Helper()
+	fd := int32(end.(*sock.Socket).Descriptor)
+	until(t, "the reset has arrived", func() bool {
+		p := []unix.PollFd{{Fd: fd}}
+		unix.Poll(p, 0)
+		return p[0].Revents&unix.POLLHUP != 0
+	})
+}
+
+// What was written of an answer arrives after the upstream has reset the connection, although the client
+// reads late.
+func TestResetSparesWhatIsUnderWay(t *testing.T) {
+	for _, c := range []struct {
+		name, protocol, rate string
+		end                  func(r *rig, client, upstream tcpConn)
+	}{
+		{"a read finds out", "tcp", fast, func(_ *rig, _, upstream tcpConn) { reset(upstream) }},
+		{"a read of messages finds out", "http", "1000000 messages/s", func(_ *rig, _, upstream tcpConn) { reset(upstream) }},
+		{"a write finds out after the end", "tcp", fast, func(_ *rig, client, upstream tcpConn) {
+			upstream.Close()
+			time.Sleep(time.Second)
+			send(t, client, "to nobody")
+			time.Sleep(time.Second)
+			send(t, client, "to a reset connection")
+		}},
+		{"the janitor finds out after the end", "tcp", "1B/s", func(r *rig, client, upstream tcpConn) {
+			upstream.CloseWrite()
+			time.Sleep(time.Second)
+			send(t, client, "x")
+			r.awaitWaiting(1)
+			reset(upstream)
+		}},
+	} {
+		t.Run(c.name, virtual(func(t *testing.T) {
+			addr, conns := listen(t)
+			r := run(t, class("c", c.rate)+class("back", fast)+listener("l", c.protocol, addr, "c", `return_class = "back"`, `idle_timeout = "50s"`))
+			client, upstream := r.open(conns)
+			send(t, client, upload)
+			expect(t, upstream, upload)
+			answer := "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 100_000)
+			send(t, upstream, answer)
+			time.Sleep(time.Second) // until it has left its class
+			c.end(r, client, upstream)
+			time.Sleep(cutTimeout / 2)
+			got := make([]byte, len(answer))
+			if n, err := io.ReadFull(client, got); string(got) != answer {
+				t.Errorf("%d of %d bytes arrive, %v", n, len(answer), err)
+			}
+			r.awaitEnd(stats.ResetByPeer, 1)
+		}))
+	}
+}
