@@ -307,6 +307,31 @@ func TestForwardedRequest(t *testing.T) {
 	}
 }
 
+// If the client of a request over TLS goes while the request waits for its class, the session ends, and
+// nothing leaves.
+func TestClientOfAForwardedRequestLeaves(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(secured){
+		"by a reset":        func(c secured) { reset(c.tcp) },
+		"by what is no TLS": func(c secured) { io.WriteString(c.tcp, badRecord) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := newAuthority(t)
+			server, conns := listen(t)
+			r := run(t, strings.Replace(entryTo("connect", `allow = "127.0.0.1"`, a.issue("server").terminating()), fast, "1 connections/hour", 1))
+			request := "GET http://" + server + "/ HTTP/1.1\r\n\r\n"
+			send(t, r.dialTLS("l", a.trusting()), request)
+			next(t, conns)
+			client := r.dialTLS("l", a.trusting())
+			send(t, client, request)
+			until(t, "it waits", func() bool { return r.shaper.Class("c").Stats.Overlimits.Load() == 1 })
+			leave(client)
+			r.awaitEndOf(stats.Aborted, 1)
+		})
+	}
+}
+
 // Rules and buckets see who has logged in, the name that was asked for, and the address that is
 // dialled.
 func TestEntryKeys(t *testing.T) {

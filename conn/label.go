@@ -47,10 +47,7 @@ func nameOf(c *shaper.Class) string {
 
 // versionName returns "1.3" for an end over TLS 1.3; "" for one without TLS.
 func versionName(end sock.End) string {
-	if after, ok := end.(*sock.Preceded); ok {
-		end = after.End
-	}
-	if end, ok := end.(*tlsEnd); ok && end.version >= tls.VersionTLS10 {
+	if end, ok := sock.Beneath(end).(*tlsEnd); ok && end.version >= tls.VersionTLS10 {
 		return fmt.Sprintf("1.%d", end.version-tls.VersionTLS10)
 	}
 	return ""

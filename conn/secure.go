@@ -69,7 +69,7 @@ func (s *side) originate(config *tls.Config, by time.Time, done func(error)) {
 func (tn *tunnel) originated(err error, done func(error)) (goesOn bool) {
 	tn.session.do(func(*tcpSession) {
 		s := tn.side
-		if s.end != tn.end {
+		if !tn.isUsed() {
 			return
 		}
 		if err == nil {

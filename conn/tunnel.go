@@ -273,12 +273,15 @@ func (tn *tunnel) unwritten(err error) bool {
 // broke tells the session that the connection beneath is down.
 func (tn *tunnel) broke() {
 	tn.session.do(func(t *tcpSession) {
-		if s := tn.side; s.end == tn.end {
+		if s := tn.side; tn.isUsed() {
 			s.Broken = true
 			t.driver.changed(s)
 		}
 	})
 }
+
+// isUsed reports whether the session still has the tunnel's end. The session's lock is held.
+func (tn *tunnel) isUsed() bool { return sock.Beneath(tn.side.end) == tn.end }
 
 // readPair waits until the session has written bytes, and reads them. It takes the buffer only
 // then. It returns io.EOF at the end of the pair.
@@ -416,7 +419,7 @@ func (tn *tunnel) close(ok bool) {
 func (tn *tunnel) failed(f *tunnelFailure) {
 	tn.session.do(func(t *tcpSession) {
 		s := tn.side
-		if s.end != tn.end {
+		if !tn.isUsed() {
 			return
 		}
 		if f.result == stats.TLSFailed {

@@ -12,6 +12,14 @@ type Preceded struct {
 // Precede returns an end that reads first, and then what end reads. It keeps first.
 func Precede(end End, first []byte) *Preceded { return &Preceded{End: end, first: first} }
 
+// Beneath returns the end that was given to Precede, and other ends as they are.
+func Beneath(end End) End {
+	if after, ok := end.(*Preceded); ok {
+		return after.End
+	}
+	return end
+}
+
 // Read implements End. If there is room after the first bytes, it also reads what the end has: the
 // poller may report nothing more of that.
 func (p *Preceded) Read(into []byte) (n int, err error) {
