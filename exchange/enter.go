@@ -100,7 +100,7 @@ func (m *message) offer() shaper.Verdict {
 	if m.held && m.heldTooLong() {
 		return shaper.TooLong
 	}
-	m.item.Accepted, m.item.First, m.held = m.place == missed && !m.held, m.attempts > 0, false
+	m.item.Accepted, m.held = m.place == missed && !m.held, false
 	m.item.Patient = m.lane.backlog.of(m.tag).queued == 0 && m.makesWait()
 	return m.class.Enter(x.now, &m.item)
 }
@@ -119,8 +119,8 @@ func (m *message) act(verdict shaper.Verdict) {
 	}
 }
 
-// leave sends a message. item is what the class has let go: that of this message, or of a
-// later one whose turn this message takes.
+// leave sends a message. item is what the class has let go: that of this message, or that of a
+// later one whose turn this message takes, with the cost of this one.
 func (m *message) leave(item *shaper.Item) {
 	l := m.lane
 	asks := l.isUp() && l.x.send(m)

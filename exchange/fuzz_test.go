@@ -74,6 +74,9 @@ func play(t *testing.T, which byte, up, down, script []byte, texts [2][]string) 
 	if which/48%2 > 0 {
 		begins += quietOf(protocol)
 	}
+	if which/96%2 > 0 { // some cost more than others
+		begins += "cost = { bytes = 4000 }\n"
+	}
 	s := newSchedule(t, protocol, begins, up, down)
 	s.texts, s.keyed = texts, which/12%4 > 0 || which/48%2 > 0
 	streams := [...]*exchangetest.Stream{&s.Up, &s.Down}

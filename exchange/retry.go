@@ -82,6 +82,7 @@ func (m *message) putBack() bool {
 		b.queued--
 	}
 	m.attempts++
+	m.item.First = true
 	m.item.Cost.Bytes, m.item.Held = int64(m.n), int64(m.n) // with its body
 	at, verdict := missed, shaper.Waits
 	if isFirst && b.queued == 0 && l.canSend() {

@@ -50,7 +50,7 @@ type schedule struct {
 	lastSent  map[origin]int              // the number of the last message that left
 	came      freeMessages                // from the client
 	left      freeMessages                // to the provider
-	departed  map[*shaper.Class]time.Time // when the last message left that was found since the last reload
+	free      map[*shaper.Class]time.Time // when the gap ends after the last message that was found since the last reload
 	dropped   [2]int
 }
 
@@ -136,7 +136,7 @@ func policyOf(t *testing.T, protocol policy.Protocol, name, keys string) *policy
 var policies sync.Map
 
 func newSchedule(t *testing.T, protocol policy.Protocol, keys string, up, down []byte) *schedule {
-	s := &schedule{t: t, protocol: protocol, who: policy.Conn{Listener: "l"}, now: time.Unix(0, 0), in: [2][]byte{up, down}, lastSent: map[origin]int{}, departed: map[*shaper.Class]time.Time{}}
+	s := &schedule{t: t, protocol: protocol, who: policy.Conn{Listener: "l"}, now: time.Unix(0, 0), in: [2][]byte{up, down}, lastSent: map[origin]int{}, free: map[*shaper.Class]time.Time{}}
 	s.came.scan, s.left.scan = newLink(protocol).Up(), newLink(protocol).Up()
 	s.makeClasses(policyOf(t, protocol, "c", keys))
 	s.joined = [2]*shaper.Class{s.classes["c"], s.classes["back"]}
@@ -282,7 +282,7 @@ func (s *schedule) Found(_ time.Time, f exchange.Found) exchange.Follower {
 	if s.keyed { // now, or after a reload
 		key = string(f.Message.Submit().Recipient) + string(f.Message.Path)
 	}
-	return &follower{schedule: s, origin: origin{f.Class.Named(), key, s.reloads, f.Direction == stats.Upstream}, number: s.found, size: f.Size}
+	return &follower{schedule: s, origin: origin{f.Class.Named(), key, s.reloads, f.Direction == stats.Upstream}, number: s.found, size: f.Size, cost: f.Cost.Messages}
 }
 
 // Answered implements exchange.Watcher.
@@ -296,6 +296,7 @@ type follower struct {
 	*schedule
 	origin
 	number, size int
+	cost         int64
 	over         bool
 }
 
@@ -317,19 +318,18 @@ func (f *follower) Sent(now time.Time) {
 	f.checkGap(now)
 }
 
-// checkGap checks that no two messages leave a class of messages closer together than its rate
-// allows. It leaves out classes with buckets, which have a gap for each, and messages that a
+// checkGap checks that no two messages leave a class of messages closer together than its rate and
+// the cost of the first one allow. It leaves out classes with buckets, which have a gap for each, and messages that a
 // reload has given another class.
 func (f *follower) checkGap(now time.Time) {
 	c := f.class
 	if c == nil || f.keyed || f.origin.reloads != f.schedule.reloads || c.Rate().Kind() != unit.Messages {
 		return
 	}
-	units, ns := c.Rate().Exact()
-	if before, ok := f.departed[c]; ok && now.Sub(before) < time.Duration(ns/units) {
-		f.t.Fatalf("message %d leaves %s %v after the one before it", f.number, c.Name(), now.Sub(before))
+	if free := f.free[c]; now.Before(free) {
+		f.t.Fatalf("message %d leaves %s %v before the gap ends", f.number, c.Name(), free.Sub(now))
 	}
-	f.departed[c] = now
+	f.free[c] = now.Add(c.Rate().Time(f.cost))
 }
 
 func (f *follower) Dropped(time.Time, stats.Reason) {

@@ -10,7 +10,8 @@ import (
 func (m *message) Leave(now time.Time) { m.lane.x.host.Turn(now, m) }
 
 // Take implements Turn. The class lets one message go. The first one that waits leaves; it is
-// this one, unless an earlier one has lost its turn.
+// this one, unless an earlier one has lost its turn. If that costs more than the class has charged,
+// nothing leaves, and it enters the class with its own cost.
 func (m *message) Take(now time.Time) {
 	l := m.lane
 	l.x.noteTime(now)
@@ -27,14 +28,37 @@ func (m *message) Take(now time.Time) {
 	b := l.backlog.of(tag)
 	m.place = missed
 	b.queued--
-	if l.canSend() && !b.isFull() {
-		first, item := b.waiting.first, m.item // a copy, because drop releases m if the connection ends
-		l.backlog.take(first)
-		first.leave(&item)
-	} else {
+	switch first := b.waiting.first; {
+	case !l.canSend() || b.isFull():
 		m.leaveUnsent(now)
+	case first.place == missed && m.class.Covers(&m.item.Cost, &first.item.Cost):
+		m.giveTurn(now, first)
+	default:
+		m.leaveUnsent(now)
+		m.giveBack(now, m.item.Cost)
+		if first.place == missed {
+			first.item.First = true
+			first.reenter(b)
+		}
 	}
 	l.turned(tag)
+}
+
+// giveTurn lets the first message leave by the charge for m, which is enough. What it costs less is
+// given back.
+func (m *message) giveTurn(now time.Time, first *message) {
+	item := m.item // a copy, because drop releases m if the connection ends
+	if first != m {
+		item.Cost = first.item.Cost
+		m.giveBack(now, m.item.Cost.Minus(item.Cost))
+	}
+	m.lane.backlog.take(first)
+	first.leave(&item)
+}
+
+// giveBack gives back a part of what the class has charged for a message.
+func (m *message) giveBack(now time.Time, part shaper.Cost) {
+	m.class.Provider().Settle(now, m.item.Departed(), shaper.Cost{}.Minus(part))
 }
 
 // turned goes on after a message that was in the queue of its class has left it.

@@ -16,6 +16,17 @@ func (n *node) charges(cost *Cost) bool {
 	return false
 }
 
+// Covers reports whether what was charged for one item is enough for another one: it costs no more,
+// in each unit that the class, or one above it, counts.
+func (n *node) Covers(charged, cost *Cost) bool {
+	for ; n != nil; n = n.parent.Load() {
+		if cost.in(n.kind) > charged.in(n.kind) {
+			return false
+		}
+	}
+	return true
+}
+
 // Counts reports whether the class, or one above it, counts in a unit.
 func (n *node) Counts(kind unit.Kind) bool { return n.counting(kind) != nil }
 

@@ -16,6 +16,11 @@ type Cost struct {
 	Connections, Tokens      int32 // 32 bits each, because each session has items
 }
 
+// Minus returns by how much an item that costs c costs more than one that costs o.
+func (c Cost) Minus(o Cost) Cost {
+	return Cost{c.Bytes - o.Bytes, c.Packets - o.Packets, c.Messages - o.Messages, c.Connections - o.Connections, c.Tokens - o.Tokens}
+}
+
 // in returns the cost in one unit.
 func (c *Cost) in(kind unit.Kind) int64 {
 	switch kind {
@@ -97,8 +102,9 @@ type Item struct {
 	// Accepted says that the item has waited in this class before, and has not left. It
 	// needs no room in the queue, and no wait is too long for it.
 	Accepted bool
-	// First says that the item has left before all that waits in the class, and that its
-	// provider has refused it. It needs no room in the queue, and goes before the others.
+	// First says that the item has had a turn before all that waits in the class, and has to leave
+	// after all: its provider has refused it, or it could not be sent then. It needs no room in the
+	// queue, and goes before the others.
 	First bool
 	// Settles says that the caller calls Left when the item has left. Until then nothing
 	// follows it out of a class that counts gaps, for a second at most. So no gap becomes
