@@ -128,6 +128,9 @@ func (l *lane) follow() {
 func (l *lane) handle() bool {
 	m := &l.found.message
 	switch {
+	case m.Kind == frame.Counted && l.x.getsNoAnswers(l):
+		l.cease()
+		return true
 	case m.Kind == frame.Counted && l.x.retirement.stops(l):
 		return false
 	case m.Kind == frame.Counted:

@@ -21,6 +21,20 @@ func (l *lane) fail(err error) {
 	l.backlog.forgetAll()
 }
 
+// getsNoAnswers reports whether the requests that a lane has not sent get no answers any more.
+func (x *Exchange) getsNoAnswers(l *lane) bool {
+	return l.isUp() && x.protocol.isHTTP() && x.down.state >= finishing
+}
+
+// cease drops the requests that have not left, and from now on throws away what the client sends: no
+// request gets an answer any more. Those that left would take the turns of others for nothing.
+func (l *lane) cease() {
+	l.backlog.drop(stats.Reset)
+	l.dropFound(stats.Reset, l.in.len())
+	l.in.drop()
+	l.state = discarding
+}
+
 // discard reads and throws away what a peer sends after the client was told that the connection
 // ends. Closing with unread bytes would send a reset, which might overtake the refusal.
 func (l *lane) discard() bool {
@@ -32,6 +46,8 @@ func (l *lane) discard() bool {
 	case l.in.end == open || !l.isUp():
 	case l.x.told == stats.Aged:
 		l.x.host.Retire()
+	case l.x.down.state == ended && l.x.told == stats.OK:
+		l.finish()
 	case l.x.down.state == ended:
 		l.x.host.Cut(stats.Overflow)
 	}
@@ -51,18 +67,22 @@ func (l *lane) drop(reason stats.Reason) {
 	}
 	l.backlog.drop(reason)
 	l.backlog.forgetAll()
+	l.dropFound(reason, l.in.len()+len(l.out.held))
+	l.in.drop()
+	l.out.forget()
+	l.body.remaining, l.state = 0, ended
+}
+
+// dropFound tells that the message that was found is dropped, if somebody follows it, and counts the bytes
+// that are lost.
+func (l *lane) dropFound(reason stats.Reason, lost int) {
 	if f := l.found.follower; f != nil {
 		f.Dropped(l.x.now, reason)
 	}
 	l.found.follower = nil
-	if lost := l.in.len() + len(l.out.held); lost > 0 {
-		if class := l.class(); class != nil {
-			class.Tally().Dropped(reason, 1, int64(lost))
-		}
+	if class := l.class(); class != nil && lost > 0 {
+		class.Tally().Dropped(reason, 1, int64(lost))
 	}
-	l.in.drop()
-	l.out.forget()
-	l.body.remaining, l.state = 0, ended
 }
 
 // linger ends the connection soon, since the client has been told that it ends. What the client

@@ -141,8 +141,12 @@ func (l *lane) over() {
 		}
 		l.x.up.backlog.giveUp()
 	}
-	if !l.x.stopped {
-		l.finish()
+	if l.x.stopped {
+		return
+	}
+	l.finish()
+	if up := &l.x.up; !l.x.stopped && up.backlog.n > 0 && l.x.getsNoAnswers(up) {
+		up.cease()
 	}
 }
 

@@ -1,0 +1,51 @@
+package exchange_test
+
+import (
+	"io"
+	"testing"
+	"time"
+
+	"shaper/policy"
+	"shaper/stats"
+)
+
+// When the provider of HTTP has ended the connection, no request leaves there any more: one that waits
+// takes no turn of the others, and neither does one that comes later. The end of the client is seen at
+// once, and what it had sent is dropped.
+func TestRequestsDoNotWaitForAProviderThatHasEnded(t *testing.T) {
+	const class = "[class.c]\nrate = \"1 messages/s\"\nqueue = \"9 messages\"\noverflow = \"wait\"\n"
+	for _, c := range []struct {
+		name, before, after string
+	}{
+		{"one waits", get + get, ""},
+		{"one waits, with a body", get + post("", "body"), ""},
+		{"one waits, before another one", get + get + get, ""},
+		{"the body has not come", get + "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n", "body" + get},
+		{"one comes later", get, get},
+		{"one with a body comes later", get, post("", "body")},
+	} {
+		for _, keys := range []string{"", "retry = { max = 2 }\n"} {
+			w := through(t, policy.HTTP, class+keys)
+			w.send(c.before)
+			w.answer(fixed(ok, "hi"))
+			w.Down.Ends = io.EOF
+			w.Drive(w.Now)
+			w.send(c.after)
+			w.wait(time.Millisecond)
+			if n := w.Machine.Waiting(); n > 0 || !w.Down.Told || w.Up.Told {
+				t.Errorf("%s: %d requests wait; the client is told of the end: %v", c.name, n, w.Down.Told)
+			}
+			w.Up.Ends = io.EOF
+			if w.Drive(w.Now); !w.Over || w.Result != stats.OK {
+				t.Errorf("%s: the connection has ended: %v, by %v", c.name, w.Over, w.Result)
+			}
+			w.wait(time.Minute)
+			if got := string(w.Up.Got); got != get || w.classes["c"].Backlog().Items > 0 || w.classes["c"].InFlight() > 0 {
+				t.Errorf("%s: %q has left", c.name, got)
+			}
+			if n := w.classes["c"].Stats.Dropped[stats.Reset].Items.Load(); n == 0 {
+				t.Errorf("%s: nothing counts as dropped", c.name)
+			}
+		}
+	}
+}
