@@ -123,12 +123,24 @@ func (l *linearClient) operate(op Op, key string, wanted int64, from Stamp) (r R
 			time.Sleep(time.Millisecond)
 		default:
 			if tried {
+				if l.windowAt(r.Now) == r.First && r.Used < r.Units { // it got these units of the window that is open
+					l.t.Errorf("a repeated call gets %d units of a window that has %d used", r.Units, r.Used)
+				}
 				r.Now = 0
 			}
 			l.history = append(l.history, porcupine.Operation{ClientId: l.id, Input: c, Call: int64(begun), Output: r, Return: int64(time.Since(l.zero))})
 			return r
 		}
 	}
+}
+
+// windowAt returns when the window of a time begins; -1 if the class has none.
+func (l *linearClient) windowAt(at Stamp) Stamp {
+	if l.class.Algorithm != FixedWindow {
+		return -1
+	}
+	from, _ := l.class.windowOf(at)
+	return from
 }
 
 // run does so many operations.

@@ -221,7 +221,7 @@ func (s *step) serve(op Op) (g modelGrant, used int64) {
 	switch {
 	case op == Take && had != nil && had.number >= s.number:
 		if had.number == s.number {
-			g = *had
+			g, used = *had, s.usedOnly()
 		}
 	case op == Take:
 		g, used = s.take()
@@ -246,6 +246,16 @@ func (s *step) take() (g modelGrant, used int64) {
 		return s.takeLog()
 	}
 	return s.takeWindow()
+}
+
+// usedOnly returns how much of the window is used, and takes no more of it: for a call that gets again what it got.
+func (s *step) usedOnly() (used int64) {
+	if s.kind == int64(Slots) {
+		return 0
+	}
+	s.wanted, s.need, s.spent = 0, 0, nil
+	_, used = s.take()
+	return used
 }
 
 func (s *step) giveBack(had *modelGrant) {

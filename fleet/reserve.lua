@@ -419,10 +419,18 @@ local function giveBackLog()
   record(refused(0))
 end
 
+-- usedOnly returns how much of the window is used, and takes no more of it: for a call that gets again what it got.
+local function usedOnly()
+  wanted, need, spent = 0, 0, {}
+  if kind == SLOTS then return 0 end
+  local _, n = (kind == LOG and takeLog or takeWindow)()
+  return n
+end
+
 local g, used = refused(0), 0
 local had = op ~= 'leave' and op ~= 'pause' and recordedGrant()
 if op == 'take' and had and had.number >= number then
-  if had.number == number then g = had end -- an older call came late: it gets nothing
+  if had.number == number then g, used = had, usedOnly() end -- an older call came late: it gets nothing
 elseif op == 'take' then
   if not had and redis.call('HLEN', B) > 4 * members + 300 then forgetGone() end
   if kind == SLOTS then g = takeSlots(had)

@@ -1,0 +1,99 @@
+package fleet
+
+import (
+	"testing"
+	"time"
+)
+
+// daily returns a class of each algorithm with a window: 1,000 a day.
+func daily(t *testing.T) (all []Class) {
+	for _, algorithm := range []Algorithm{FixedWindow, SlidingWindow, SlidingLog} {
+		all = append(all, Class{Name: "a", Algorithm: algorithm, Rate: mustRate(t, "1000 messages/day"), Window: 24 * time.Hour})
+	}
+	return all
+}
+
+// use returns a member that has let so many units leave, all of which the store has granted.
+func use(t *testing.T, class Class, units int) *alone {
+	a := &alone{t: t, now: time.Unix(1_760_000_040, 0), store: Model{ID: "0"}}
+	a.join(class, "m", 1)
+	a.idle(2*time.Second, true)
+	for left := 0; left < units; {
+		l := a.m.Lease("")
+		l.Want(a.now, int64(units-left), 1)
+		a.exchange(true)
+		for ; left < units && !l.Next(a.now, 0, 1).After(a.now); left++ {
+			l.Take(a.now, a.now, 1)
+		}
+		a.now = a.now.Add(time.Millisecond)
+	}
+	return a
+}
+
+// remains returns what another member gets of a store as soon as that knows what others have seen used.
+func (a *alone) remains() int64 {
+	r := a.store.Do(Stamp(a.now.UnixMicro()), &Call{Op: Take, Class: a.m.current, Member: "n", Seq: 1, Number: 1, Wanted: 1000, Need: 1, Grace: time.Hour})
+	return r.Units
+}
+
+// TestUsedOfARepeatedGrant loses the answer to a Take. The member gets the same grant again, and with it how much of the window
+// is used: when the store restarts empty, it can tell.
+func TestUsedOfARepeatedGrant(t *testing.T) {
+	for _, class := range daily(t) {
+		a := use(t, class, 800)
+		l := a.m.Lease("")
+		for lost := false; !lost; a.now = a.now.Add(time.Millisecond) {
+			l.Want(a.now, 30, 30)
+			for c, ok := a.m.Poll(a.now); ok; c, ok = a.m.Poll(a.now) {
+				r := a.store.Do(Stamp(a.now.UnixMicro()), &c)
+				if c.Op == Take && c.Wanted > 0 {
+					lost = true
+					a.m.Fail(a.now, &c)
+					continue
+				}
+				a.m.Answer(a.now.Add(time.Microsecond), &c, &r)
+			}
+		}
+		a.idle(time.Second, true)
+		a.store = Model{ID: "1"}
+		a.idle(3*time.Second, true)
+		if n := a.remains(); n > 200 {
+			t.Errorf("%v: 800 have left of 1000, and %d more may", class.Algorithm, n)
+		}
+	}
+}
+
+// TestKnowsNoLessThanItWasGranted has a store say of a window that less of it is used than it grants just now.
+func TestKnowsNoLessThanItWasGranted(t *testing.T) {
+	for _, class := range daily(t) {
+		a := use(t, class, 800)
+		l := a.m.Lease("")
+		used := l.used
+		l.know(a.now, &Reply{Now: Stamp(a.now.UnixMicro()), Units: 10, Used: 0}, false)
+		if used < 800 || l.used != used {
+			t.Errorf("%v: the member knows of %d units, and then of %d", class.Algorithm, used, l.used)
+		}
+	}
+}
+
+// TestScriptKnowsWhatIsUsedAtARepetition has two members take units, and the first one repeat its call.
+func TestScriptKnowsWhatIsUsedAtARepetition(t *testing.T) {
+	for _, class := range daily(t) {
+		for name, do := range both(t) {
+			now := Stamp(1_760_000_000_123_456)
+			take := func(member string, number, units, used int64) {
+				t.Helper()
+				now = now.Add(2 * time.Second) // the first call begins the recovery
+				r, err := do(now, &Call{Op: Take, Class: &class, Member: member, Seq: int64(now), Number: number, Wanted: 10, Need: 1, Grace: time.Hour})
+				if err != nil || r.Units != units || r.Used != used {
+					t.Errorf("%s, %v: %v: take %d of %s gets %d units of a window that has %d used, want %d and %d", name, class.Algorithm, err, number, member, r.Units, r.Used, units, used)
+				}
+			}
+			take("n", 1, 0, 0)
+			take("m", 1, 10, 10)
+			take("n", 2, 10, 20)
+			take("m", 1, 10, 20)
+			take("m", 2, 10, 30)
+		}
+	}
+}
