@@ -158,6 +158,8 @@ func (m *Machine) contactAt(now time.Time) time.Time {
 		return now
 	case k.telling:
 		return limit.Never
+	case !k.proved: // it may have lost what the member knows, and asks for that only for a while
+		return now
 	}
 	return k.lastSent.Add(m.grace(k.lastSent) / 2)
 }
@@ -264,7 +266,9 @@ func (m *Machine) Fail(now time.Time, c *Call) {
 		return
 	}
 	if l := m.leases[c.Key]; l != nil && (c.Op == Take || c.Op == Back) {
-		l.asked, l.repeat = false, c.Op == Take
+		if l.asked, l.repeat = false, c.Op == Take; c.Known > 0 {
+			l.told = 0
+		}
 		m.wake(l, now)
 	}
 }

@@ -78,6 +78,7 @@ type simMember struct {
 	waits   []time.Duration // of the items that came by arrive
 	greedy  bool
 	cut     bool // it does not reach the store
+	server  int  // the epoch of that to which it is connected
 	asleep  bool // SIGSTOP
 	wakeAt  time.Duration
 	slot    time.Time     // which the item that waits has got
@@ -106,7 +107,7 @@ func (s *sim) join(name string) *simMember {
 
 // member returns a member that has a ledger.
 func (s *sim) member(name string, first int64, disk map[string]Debt) *simMember {
-	m := &simMember{sim: s, name: name, ppm: s.r.Int64N(200) - 100, zero: time.Unix(s.r.Int64N(1e9), 0), disk: disk}
+	m := &simMember{sim: s, name: name, server: s.epoch, ppm: s.r.Int64N(200) - 100, zero: time.Unix(s.r.Int64N(1e9), 0), disk: disk}
 	var err error
 	if m.machine, err = NewMachine(s.class, name, Fallback{}, first, nil); err != nil {
 		s.t.Fatal(err)
@@ -156,7 +157,8 @@ func (s *sim) setClock(d time.Duration) { s.skew, s.setAt = s.skew+d, s.now }
 
 func (s *sim) stamp() Stamp { return Stamp((s.now + s.skew).Microseconds()) }
 
-// restart makes the store another one, which knows what it knew at the last backup; nothing if there is none.
+// restart makes the store another one, which knows what it knew at the last backup; nothing if there is none. It ends
+// all connections.
 func (s *sim) restart() {
 	s.epoch++
 	s.model, s.backup = s.backup, nil
@@ -201,7 +203,7 @@ const simDeadline = 50 * time.Millisecond
 func (m *simMember) send(c Call) {
 	s := m.sim
 	m.calls++
-	ended := false
+	ended, server := false, m.server
 	end := func(do func()) func() {
 		return func() {
 			if m.asleep {
@@ -216,6 +218,11 @@ func (m *simMember) send(c Call) {
 	}
 	s.carry(m, func() {
 		if s.down {
+			return
+		}
+		if server != s.epoch { // the server has closed the connection; the next call connects again
+			m.server = s.epoch
+			s.carry(m, end(func() { m.machine.Fail(m.local(), &c) }))
 			return
 		}
 		if c.Op == Ping {

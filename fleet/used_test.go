@@ -97,3 +97,53 @@ func TestScriptKnowsWhatIsUsedAtARepetition(t *testing.T) {
 		}
 	}
 }
+
+// TestIdleMemberTellsANewStore has a member use most of a window, and then want nothing. The store restarts empty at each
+// moment between two of its calls, which all have to connect again. Another member, which has seen less, wants all at once.
+func TestIdleMemberTellsANewStore(t *testing.T) {
+	for _, class := range daily(t) {
+		for phase := time.Duration(0); phase < time.Second; phase += 50 * time.Millisecond {
+			s := newSim(t, class, 2, 1)
+			s.run(3 * time.Second)
+			idle, other := s.members[0], s.members[1]
+			wants := func(m *simMember, units int64, d time.Duration) {
+				m.queue = units
+				m.pump()
+				s.run(d)
+			}
+			wants(other, 100, time.Second)
+			wants(idle, 700, 5*time.Second)
+			s.run(phase)
+			s.restart()
+			wants(other, 1000, 5*time.Second)
+			if n := len(s.ledger.all); n > 1000 {
+				t.Errorf("%v, %v: %d have left of 1000", class.Algorithm, phase, n)
+			}
+		}
+	}
+}
+
+// TestTestimonyIsRepeated loses the call by which an idle member tells a new store what it has seen used.
+func TestTestimonyIsRepeated(t *testing.T) {
+	for _, class := range daily(t) {
+		a := use(t, class, 800)
+		a.idle(time.Second, true)
+		a.store = Model{ID: "1"}
+		a.m.Lease("").Want(a.now, 0)
+		for lost := false; !lost; a.now = a.now.Add(time.Millisecond) {
+			for c, ok := a.m.Poll(a.now); ok; c, ok = a.m.Poll(a.now) {
+				if c.Known > 0 {
+					a.m.Fail(a.now, &c)
+					lost = true
+					continue
+				}
+				r := a.store.Do(Stamp(a.now.UnixMicro()), &c)
+				a.m.Answer(a.now.Add(time.Microsecond), &c, &r)
+			}
+		}
+		a.idle(3*time.Second, true)
+		if n := a.remains(); n > 200 {
+			t.Errorf("%v: 800 have left of 1000, and %d more may", class.Algorithm, n)
+		}
+	}
+}
