@@ -21,6 +21,7 @@
 //	association  the relay of a SOCKS client that sends datagrams
 //	header       the PROXY header of the client, and the one for its upstream
 //	greeting     what the client says before the session begins
+//	forwarded    the one request that a client of an entry asks by a URL, and its answer
 //	failed       why an upstream could not be reached
 //	place        the slot of a session in its class (max_connections)
 //	classes      the classes of a session, at its start and after a reload

@@ -11,8 +11,8 @@ import (
 
 	"shaper/buffer"
 	"shaper/entry"
+	"shaper/frame"
 	"shaper/policy"
-	"shaper/sock"
 	"shaper/stats"
 	"shaper/upstream"
 )
@@ -27,6 +27,8 @@ type entrance struct {
 	to       entry.Destination // where the client wants to go
 	user     string            // who has logged in; "": nobody
 	users    *entry.Users      // by which the user has logged in
+
+	forwarded frame.Link // of the one request that the client has asked by a URL; nil: there is none
 }
 
 var (
@@ -91,10 +93,24 @@ func (e *entrance) lead(s entry.Step) {
 		t.finish(stats.Denied)
 		return
 	}
-	if s.Head != nil {
-		t.client.end, t.client.Readable = sock.Precede(t.client.end, s.Head), true
+	if s.Head == nil || e.forward(s.Head) {
+		t.greeting.done()
 	}
-	t.greeting.done()
+}
+
+// forward makes the session read the request with this head, and nothing else of the client. If it
+// cannot, it ends the session and returns false.
+func (e *entrance) forward(head []byte) bool {
+	t := e.session
+	one, err := oneRequest(&t.client, head)
+	if err != nil {
+		if e.tell(e.protocol.Refused(entry.Malformed)) {
+			e.refuse(err)
+		}
+		return false
+	}
+	t.client.end, t.client.Readable, e.forwarded = one, true, one.link
+	return true
 }
 
 // relay makes a relay for the datagrams that the client will send from an address, and answers it.
@@ -192,10 +208,13 @@ func (e *entrance) tell(answer []byte) bool {
 }
 
 // connected tells the client that its destination is reached. It returns false if the session has
-// ended.
+// ended. Of the upstream, the session then reads one answer if it has one request.
 func (e *entrance) connected() bool {
 	if e == nil || e.protocol == nil {
 		return true
+	}
+	if up := &e.session.upstream; e.forwarded != nil {
+		up.end = oneAnswer(up, e.forwarded)
 	}
 	answer := e.protocol.Connected(e.session.upstream.end.Local())
 	e.protocol = nil

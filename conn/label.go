@@ -45,9 +45,17 @@ func nameOf(c *shaper.Class) string {
 	return c.Name()
 }
 
+// beneath returns the end of which a oneMessage reads, and other ends as they are.
+func beneath(end sock.End) sock.End {
+	if one, ok := end.(*oneMessage); ok {
+		return one.End
+	}
+	return end
+}
+
 // versionName returns "1.3" for an end over TLS 1.3; "" for one without TLS.
 func versionName(end sock.End) string {
-	if end, ok := sock.Beneath(end).(*tlsEnd); ok && end.version >= tls.VersionTLS10 {
+	if end, ok := beneath(end).(*tlsEnd); ok && end.version >= tls.VersionTLS10 {
 		return fmt.Sprintf("1.%d", end.version-tls.VersionTLS10)
 	}
 	return ""

@@ -85,7 +85,7 @@ func (l *lane) Break(err error) {
 	if d.towards == stats.Upstream {
 		from = "client"
 	}
-	l.messages.unframed(from, err)
+	d.session.unframed(from, err)
 	d.ended, d.fault = true, stats.Unframed
 }
 
@@ -102,8 +102,7 @@ func (l *lane) drop(reason stats.Reason) { l.messages.machine.Stop(time.Now(), r
 func (l *lane) held() int { return l.messages.machine.Held(l.direction.towards) }
 
 // unframed counts and logs that a peer has sent what is no message.
-func (m *messages) unframed(from string, err error) {
-	t := m.session
+func (t *tcpSession) unframed(from string, err error) {
 	var wrong *frame.Error
 	if errors.As(err, &wrong) {
 		t.service.stats.Unframed.Add(wrong.Reason.String())

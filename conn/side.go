@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"shaper/frame"
 	"shaper/sock"
 	"shaper/stats"
 )
@@ -93,6 +94,8 @@ func (s *side) reason(err error) error {
 func resultOf(err error) stats.Result {
 	var tls *tunnelFailure
 	switch {
+	case errors.As(err, new(*frame.Error)): // see oneMessage
+		return stats.Unframed
 	case errors.As(err, &tls):
 		return tls.result
 	case err == unix.ETIMEDOUT: // see setUserTimeout

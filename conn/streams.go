@@ -72,7 +72,15 @@ type stream struct {
 
 func (s *stream) init(d *direction) {
 	s.direction, d.carrier = d, s
-	s.cargo.Init(d.session.server.pipes, &d.session.service.stats.SpliceRefused)
+	s.cargo.Init(d.session.pipes(), &d.session.service.stats.SpliceRefused)
+}
+
+// pipes returns the pipes that the streams of the session may use; nil: none, since every byte is looked at.
+func (t *tcpSession) pipes() sock.Pipes {
+	if e := t.entrance(); e != nil && e.forwarded != nil {
+		return nil
+	}
+	return t.server.pipes
 }
 
 // Turns: how much one direction moves before others have theirs.

@@ -281,7 +281,7 @@ func (tn *tunnel) broke() {
 }
 
 // isUsed reports whether the session still has the tunnel's end. The session's lock is held.
-func (tn *tunnel) isUsed() bool { return sock.Beneath(tn.side.end) == tn.end }
+func (tn *tunnel) isUsed() bool { return beneath(tn.side.end) == tn.end }
 
 // readPair waits until the session has written bytes, and reads them. It takes the buffer only
 // then. It returns io.EOF at the end of the pair.

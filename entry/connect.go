@@ -141,6 +141,8 @@ func (c *Connect) Refused(why Refusal) []byte {
 		return []byte(answerDenied)
 	case Unreachable:
 		return []byte(answerLate)
+	case Malformed:
+		return []byte(answerBad)
 	}
 	return []byte(answerFailed)
 }

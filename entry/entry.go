@@ -54,6 +54,7 @@ const (
 	NotServed                  // nobody listens there
 	Unreachable                // no answer
 	NoCommand                  // the policy has nothing that limits what the client asks for
+	Malformed                  // nobody can tell where the request ends
 )
 
 // Destination is where a client wants to go: a name, or an address if Name is "".

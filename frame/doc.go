@@ -125,6 +125,7 @@
 //	reset     until when that holds
 //	retry     what a 429 or a 503 says about the rate
 //	origin    rewriting heads for another host
+//	closing   rewriting the head of the last answer of a connection
 //	target    path and host of a request
 //	head      the fields of a head
 //	iso8583   the link of ISO 8583

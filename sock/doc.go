@@ -14,7 +14,6 @@
 //	batch_linux     Batch: datagrams that leave together
 //	incoming_linux  Reader, Incoming and Peer: datagrams that arrive together
 //	train           Train: datagrams of one size in a row
-//	preceded        Preceded: an end with bytes before those of its peer
 //
 // The network in memory:
 //
