@@ -57,14 +57,33 @@ func readRate(r unit.Rate) stats.RateReading {
 	return stats.RateReading{Text: r.String(), PerSecond: r.PerSecond(), Unit: r.Kind().String()}
 }
 
-// read returns what the kernel has counted for each class, all devices together. It returns
-// nil if the kernel part is off.
-func (k *kernel) read() (all []stats.ClassReading) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.netlink == nil || k.policy == nil {
-		return nil
+// kernelReading is what people see of the kernel part. Nobody changes it.
+type kernelReading struct {
+	classes []stats.ClassReading // what the kernel has counted for each class, all devices together
+	kept    *stats.KeptReading   // how it was kept equal to the policy; nil if the policy keeps nothing there
+}
+
+// read returns a reading, and the zero one if the kernel part is off. To change the kernel may take
+// seconds. For that long read returns the last reading, unless the policy has none yet.
+func (k *kernel) read() (r kernelReading) {
+	k.reading.Lock() // so that TryLock fails only for changes
+	defer k.reading.Unlock()
+	if !k.mu.TryLock() {
+		if last := k.last.Load(); last != nil {
+			return *last
+		}
+		k.mu.Lock()
 	}
+	defer k.mu.Unlock()
+	if k.netlink != nil && k.policy != nil {
+		r = kernelReading{k.count(), k.readKept()}
+		k.last.Store(&r)
+	}
+	return r
+}
+
+// count reads the counters of the classes. The caller holds mu.
+func (k *kernel) count() (all []stats.ClassReading) {
 	at := map[string]int{}
 	for _, section := range sectionsToKeep(k.policy) {
 		d, err := k.netlink.Device(section.Device)
@@ -94,11 +113,9 @@ func (k *kernel) read() (all []stats.ClassReading) {
 }
 
 // readKept returns how the kernel was kept equal to the policy; nil if the policy keeps nothing
-// there, or the kernel part is off.
+// there. The caller holds mu.
 func (k *kernel) readKept() *stats.KeptReading {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.netlink == nil || len(sectionsToKeep(k.policy)) == 0 {
+	if len(sectionsToKeep(k.policy)) == 0 {
 		return nil
 	}
 	kept := k.kept

@@ -27,6 +27,9 @@ type kernel struct {
 	devices atomic.Pointer[map[string]bool] // names to watch; stored under mu, read by all
 	changed chan struct{}                   // wakes run: something has changed; capacity 1
 
+	reading sync.Mutex                    // held by read; comes before mu
+	last    atomic.Pointer[kernelReading] // of the policy; nil: none yet; stored under mu
+
 	mu      sync.Mutex        // held while the kernel is read or changed; guards the fields below
 	netlink *tc.Kernel        // nil until a policy needs it, and after close
 	policy  *policy.Policy    // the one to keep; nil: none has come yet
@@ -131,6 +134,7 @@ func (k *kernel) keep(p *policy.Policy) {
 		names[t.Device] = true
 	}
 	k.policy = p
+	k.last.Store(nil)
 	k.devices.Store(&names)
 	if len(names) > 0 {
 		k.wake("") // run begins to watch
@@ -233,5 +237,6 @@ func (k *kernel) close() {
 	if k.netlink != nil {
 		k.netlink.Close()
 		k.netlink = nil
+		k.last.Store(nil)
 	}
 }

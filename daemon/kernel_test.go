@@ -102,7 +102,7 @@ func TestKernelIsKept(t *testing.T) {
 		}
 		holds("2000000bit")
 		wantLines(t, log.String(), "the kernel differed from the policy; shaper has corrected it")
-		kept := k.readKept()
+		kept := k.read().kept
 		if kept == nil || kept.Corrected == 0 || kept.Error != "" {
 			t.Fatalf("the reading says %+v", kept)
 		}
@@ -175,12 +175,12 @@ func TestKernelReads(t *testing.T) {
 		minor := uint32(p.Minors()["a"])
 		fake.Count("eth0", policy.Major<<16|minor, tctest.Counters{Bytes: 7, Packets: 2})
 		fake.Count("eth0", minor<<16, tctest.Counters{Dropped: 3})
-		for _, r := range k.read() {
+		for _, r := range k.read().classes {
 			if sent := r.Sent[stats.Upstream]; r.Name == "a" && (sent.Bytes != 7 || sent.Packets != 2 || r.Dropped[stats.QueueFull].Items != 3) {
 				t.Errorf("%+v", r)
 			}
 		}
-		if len(k.read()) != 2 {
+		if len(k.read().classes) != 2 {
 			t.Errorf("%+v", k.read())
 		}
 	})
@@ -201,8 +201,48 @@ func TestKernelIsOff(t *testing.T) {
 	if n := strings.Count(logged.String(), "THE KERNEL PART IS OFF"); n != 1 {
 		t.Errorf("the warning came %d times, want once", n)
 	}
-	if kept := k.readKept(); kept != nil {
+	if kept := k.read().kept; kept != nil {
 		t.Errorf("the reading says %+v", kept)
+	}
+}
+
+// Who reads does not wait for a change of the kernel. The last reading is that of the policy in force.
+func TestReadingDoesNotWait(t *testing.T) {
+	fake := tctest.New("eth0")
+	_, log := trial.NewLog()
+	k := newKernel(log)
+	k.connect = func() (*tc.Kernel, error) { return tc.On(fake), nil }
+	defer k.close()
+	prepare := func(rate string) {
+		commit, err := k.prepare(keptPolicy(t, rate))
+		if err != nil {
+			t.Fatal(err)
+		}
+		commit()
+	}
+	prepare("1mbit")
+	want := k.read()
+	if len(want.classes) != 2 || want.kept == nil {
+		t.Fatalf("the reading is %+v", want)
+	}
+	read := make(chan kernelReading, 1)
+	k.mu.Lock() // as a change does
+	go func() { read <- k.read() }()
+	select {
+	case got := <-read:
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("the reading is %+v, want %+v", got, want)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the reading waits")
+	}
+	k.mu.Unlock()
+	prepare("2mbit")
+	if k.last.Load() != nil {
+		t.Error("a reading of the policy before is kept")
+	}
+	if rate := k.read().classes[1].Rate.Text; rate != "2mbit" {
+		t.Errorf("the rate of class a is %s", rate)
 	}
 }
 

@@ -104,7 +104,8 @@ func (d *daemon) reading() stats.Status {
 	}
 	s.Pacers = stats.ReadPacers(d.shaper.Lateness())
 	s.Pacers.Punctual = d.shaper.Punctual()
-	s.Kernel, s.Kept = d.engine.kernel.read(), d.engine.kernel.readKept()
+	seen := d.engine.kernel.read()
+	s.Kernel, s.Kept = seen.classes, seen.kept
 	if s.Budgets = d.engine.readState(); s.Budgets.Path != "" {
 		s.Budgets.Path = absolute(s.Budgets.Path)
 	}
