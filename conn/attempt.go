@@ -35,7 +35,6 @@ func (d *dialling) attempt() {
 	case to.IsValid():
 		d.awaitAnswer(share)
 	default: // it is connected already
-		d.clock.giveAll()
 		d.dialled()
 	}
 }
@@ -86,7 +85,6 @@ func (d *dialling) connect(to netip.AddrPort) (err error) {
 // awaitAnswer gives the present address up, and its rivals, if none of them answers in its share of the
 // time. The last address has all that is left.
 func (d *dialling) awaitAnswer(share time.Duration) {
-	d.clock.share(share)
 	d.clock.after(share, d.session, func() {
 		d.race.lost(upstream.ErrTimeout)
 		d.attemptFailed(upstream.ErrTimeout)
@@ -138,7 +136,7 @@ func (d *dialling) dialled() {
 		return
 	}
 	if config := t.conf.secure.upstream[t.course.walk.Upstream()]; config != nil {
-		t.upstream.originate(config, d.clock.deadline(), d.handshakeDone)
+		t.upstream.originate(config, d.clock.share(len(d.search.addrs)), d.handshakeDone)
 		return
 	}
 	d.established()

@@ -8,7 +8,6 @@ import "time"
 type dialClock struct {
 	timeout    time.Duration // what remained of connect_timeout when the upstream was resolved
 	giveUpAt   time.Time     // when the present upstream is given up
-	early      time.Duration // how long before giveUpAt the present address is given up
 	retryUntil time.Time     // when the session gives up waiting for a descriptor; zero: it has not dialled yet
 	alarm                    // takes the next step if the poller reports nothing before
 }
@@ -36,11 +35,8 @@ func (c *dialClock) mayRetry() bool { return time.Now().Before(c.retryUntil) }
 // remaining returns how long the present upstream still has.
 func (c *dialClock) remaining() time.Duration { return time.Until(c.giveUpAt) }
 
-// share gives the present address a part of the remaining time.
-func (c *dialClock) share(of time.Duration) { c.early = c.remaining() - of }
-
-// giveAll gives the present address all of the remaining time.
-func (c *dialClock) giveAll() { c.early = 0 }
-
-// deadline returns when the present address is given up.
-func (c *dialClock) deadline() time.Time { return c.giveUpAt.Add(-c.early) }
+// share returns when the handshake with the present address is given up, if others are to be tried
+// after it: each of them has as much time.
+func (c *dialClock) share(others int) time.Time {
+	return time.Now().Add(c.remaining() / time.Duration(1+others))
+}

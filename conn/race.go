@@ -25,7 +25,6 @@ type rival struct {
 // raceNext tries the next address beside the present one if that does not answer soon. The
 // session's lock is held.
 func (d *dialling) raceNext() {
-	d.clock.giveAll()
 	d.clock.after(raceDelay, d.session, func() {
 		d.race.setAside(d.session)
 		d.tryAddress()
@@ -113,7 +112,6 @@ func (r *rival) win() {
 	d.race.remove(r)
 	t.course.take(r.target.Address())
 	t.upstream.end, t.course.origin.place = r.release(), r.place
-	d.clock.giveAll()
 	if err := t.upstream.watch(); err != nil {
 		d.attemptFailed(err)
 		return

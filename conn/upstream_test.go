@@ -123,6 +123,21 @@ func TestHostsShareTheTime(t *testing.T) {
 	})
 }
 
+// An address that accepts connections and never answers in TLS leaves time for the next one.
+func TestHandshakesShareTheTime(t *testing.T) {
+	a := newAuthority(t)
+	hanging, hangs := listen(t)
+	to, conns := listen(t)
+	r := bare(t)
+	r.addresses(hanging, to)
+	r.reload(across([]string{"test:1"}, `connect_timeout = "4s"`, a.originating(`, server_name = "localhost"`)))
+	client := r.dial("l")
+	next(t, hangs)
+	server := nextTLS(t, conns, serving(a.issue("server")))
+	send(t, client, "x")
+	expect(t, server, "x")
+}
+
 // A refused address makes way at once, and one that is still tried may win then.
 func TestRefusedAddressMakesWay(t *testing.T) {
 	virtually(t, func(t *testing.T) {
