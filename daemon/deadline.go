@@ -102,5 +102,6 @@ func (k *keeper) rollBack(now time.Time) {
 	k.outcome = stats.ReloadReading{Time: now, Succeeded: now,
 		Error: "the reload was undone: it was not confirmed in time"}
 	k.publish()
+	k.notify(inForceState(to.policy.Hash))
 	k.logChange(byTimer, Record{What: "rollback", Changes: policy.Diff(before.policy, to.policy)})
 }

@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	sd "github.com/coreos/go-systemd/v22/daemon"
+
 	"shaper/policy"
 	"shaper/tests/trial"
 )
@@ -94,7 +96,12 @@ func newBench(t *testing.T) *bench {
 	logged, log := trial.NewLog()
 	b := &bench{t: t, engine: &fakeEngine{}, logged: logged}
 	path := filepath.Join(t.TempDir(), "shaper.toml")
-	b.keeper = newKeeper(path, b.engine, log, func(state ...string) { b.told = append(b.told, state[0]) })
+	b.keeper = newKeeper(path, b.engine, log, func(state ...string) {
+		if state[0] == sd.SdNotifyReloading {
+			state = state[:1] // without the time
+		}
+		b.told = append(b.told, strings.Join(state, " "))
+	})
 	b.file("64KiB/s")
 	if err := b.start(); err != nil {
 		t.Fatal(err)
@@ -166,7 +173,7 @@ func TestReloadDiff(t *testing.T) {
 		if done := b.mustReload(0); len(done.Changes) != 0 {
 			t.Errorf("a reload of the same file changes %v", done.Changes)
 		}
-		if !slices.Equal(b.told, []string{"RELOADING=1", "READY=1", "RELOADING=1", "READY=1"}) {
+		if ready := "READY=1 " + inForceState(done.Hash); !slices.Equal(b.told, []string{"RELOADING=1", ready, "RELOADING=1", ready}) {
 			t.Errorf("the service manager was told %v", b.told)
 		}
 		wantLines(t, b.logged.String(), `msg=changed by="uid=7 pid=8" op=~ what=class name=slow key=rate before=64KiB/s after=1mbit`)
@@ -253,6 +260,9 @@ func TestRollback(t *testing.T) {
 		}
 		if _, err := b.confirm(operator); err != ErrNothingToConfirm {
 			t.Errorf("confirming too late: %v", err)
+		}
+		if want := []string{"RELOADING=1", "READY=1 " + inForceState(done.Hash), inForceState(b.view.Load().policy.Hash)}; !slices.Equal(b.told, want) || done.Hash == b.view.Load().policy.Hash {
+			t.Errorf("the service manager was told %q, want %q", b.told, want)
 		}
 		if b.engine.reads != 2 { // at the start, and at the reload
 			t.Errorf("the files of policies were read %d times: they may be what the rollback is for", b.engine.reads)
