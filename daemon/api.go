@@ -101,7 +101,7 @@ func (d *daemon) serveClose(by caller, r *http.Request) (any, error) {
 	if !closed {
 		return nil, &Error{Code: CodeNotFound, Message: fmt.Sprintf("there is no session %d; shaper sessions shows those that are open", id)}
 	}
-	d.keeper.note(by, Record{What: "session closed", Changes: []policy.Change{{Op: "-", What: "session", Name: r.PathValue("id"),
+	d.keeper.note(by, Record{What: sessionClosed, Changes: []policy.Change{{Op: "-", What: "session", Name: r.PathValue("id"),
 		Old: fmt.Sprintf("client %s, listener %s, class %s, upstream %s", was.Client, was.Listener, cmp.Or(was.Class, "-"), cmp.Or(was.Upstream, "-"))}}})
 	return struct{}{}, nil
 }

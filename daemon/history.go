@@ -33,11 +33,14 @@ var Notable = []string{"tc apply", "tc clear", "nft apply", "nft clear"}
 // kernelCorrected is a record of what the daemon has put right in the kernel.
 const kernelCorrected = "kernel corrected"
 
+// sessionClosed is a record of a session that somebody has reset.
+const sessionClosed = "session closed"
+
 // isMinor reports whether such records may come in any number without a change of what is in force:
-// anybody on the control socket can be rejected, note something or try a policy in the shadow, and
-// another program can change the kernel again and again.
+// anybody on the control socket can be rejected, note something, close sessions or try a policy in the
+// shadow, and another program can change the kernel again and again.
 func (r Record) isMinor() bool {
-	return r.Error != "" || r.What == kernelCorrected || strings.HasPrefix(r.What, "shadow ") || slices.Contains(Notable, r.What)
+	return r.Error != "" || r.What == kernelCorrected || r.What == sessionClosed || strings.HasPrefix(r.What, "shadow ") || slices.Contains(Notable, r.What)
 }
 
 // History is the answer to GET /v1/history: the latest changes, the oldest of them first.

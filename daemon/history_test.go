@@ -174,11 +174,11 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// However often a program notes something, tries something that is rejected or changes the kernel, the
-// changes of the policy stay in the history.
+// However often a program notes something, tries something that is rejected, closes sessions or changes the
+// kernel, the changes of the policy stay in the history.
 func TestHistoryKeepsChanges(t *testing.T) {
 	const changes = mostRecords - mostMinor
-	for _, minor := range []Record{{What: "tc apply"}, {What: "nft clear"}, {What: kernelCorrected}, {What: "shadow started"},
+	for _, minor := range []Record{{What: "tc apply"}, {What: "nft clear"}, {What: kernelCorrected}, {What: "shadow started"}, {What: sessionClosed},
 		{What: "set rejected", Error: "no"}, {What: "reload rejected", Error: "no"}} {
 		var h history
 		for range changes {
