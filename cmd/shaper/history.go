@@ -41,12 +41,13 @@ func history(c *cli.Context) error {
 		printHistory)
 }
 
-// about returns only the changes of something with a name.
+// about returns only the changes of something with a name, and those with parts that the history does not
+// have: these may be about it.
 func about(all daemon.History, name string) daemon.History {
 	some := daemon.History{}
 	for _, r := range all {
 		r.Changes = slices.DeleteFunc(r.Changes, func(c policy.Change) bool { return c.Name != name })
-		if r.More = 0; len(r.Changes) > 0 {
+		if len(r.Changes) > 0 || r.More > 0 {
 			some = append(some, r)
 		}
 	}
@@ -70,7 +71,7 @@ func printHistory(w io.Writer, all daemon.History) {
 			writeWrapped(w, "   "+human.Clean(change.String())+"\n") // any caller of the daemon may have written it
 		}
 		if r.More > 0 {
-			fmt.Fprintf(w, "   and %d more; the log has the first %d of a change\n", r.More, len(r.Changes))
+			fmt.Fprintf(w, "   and %d more, which neither the history nor the log has\n", r.More)
 		}
 		for line := range strings.Lines(r.Error) {
 			writeWrapped(w, "   "+human.Clean(strings.TrimSuffix(line, "\n"))+"\n")

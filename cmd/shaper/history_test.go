@@ -32,6 +32,28 @@ func TestHistoryAndDiff(t *testing.T) {
 	want(t, 0, []string{`"what": "set"`, `"number": 2`}, "history", "slow", "--json", "-c", p.path)
 }
 
+// Of a change with too many parts the history has the first ones. The others may be about what somebody asks
+// for.
+func TestHistoryOfOneSaysWhatIsCutOff(t *testing.T) {
+	change := func(name string) policy.Change {
+		return policy.Change{Op: "~", What: "class", Name: name, Key: "rate", Old: "1mbit", New: "2mbit"}
+	}
+	for name, shown := range map[string]int{"c2": 1, "c140": 0} {
+		all := daemon.History{
+			{Number: 1, What: "start", By: "start", Changes: []policy.Change{}},
+			{Number: 2, What: "reload", By: "signal", Changes: []policy.Change{change("c1"), change("c2")}, More: 50},
+			{Number: 3, What: "set", By: "signal", Changes: []policy.Change{change("c1")}},
+		}
+		var b strings.Builder
+		printHistory(&b, about(all, name))
+		got := b.String()
+		if !strings.Contains(got, "reload by signal") || !strings.Contains(got, "   and 50 more, ") || strings.Count(got, "~ class "+name+": ") != shown ||
+			strings.Contains(got, "c1:") || strings.Contains(got, "set by") {
+			t.Errorf("%s: it prints %q", name, got)
+		}
+	}
+}
+
 // A record prints as one, whatever texts somebody has put into it.
 func TestHistoryPrintsOneRecordForEach(t *testing.T) {
 	forged := "\n2  2026-11-23 08:00:00  reload by uid=0 pid=1\x1b[2J"
