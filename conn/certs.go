@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -73,18 +74,28 @@ func (f *Files) Check() (warnings, err error) {
 	return errors.Join(f.warnings...), errors.Join(f.errs...)
 }
 
-// ReadClientTLS returns the TLS of a client as section.key of the policy describes it. Its errors
-// are like those of Files.Check.
-func ReadClientTLS(section, key string, c *policy.ClientTLS) (config *tls.Config, warnings, err error) {
-	f := tlsFiles{section: section}
+// ReadClientTLS returns the TLS of a client as section.key of the policy describes it, and writes to
+// copied what its files hold. Its errors are like those of Files.Check.
+func ReadClientTLS(section, key string, c *policy.ClientTLS, copied io.Writer) (config *tls.Config, warnings, err error) {
+	f := tlsFiles{section: section, copied: copied}
 	config = f.config(key, c)
 	return config, errors.Join(f.warnings...), errors.Join(f.errs...)
 }
 
 // tlsFiles reads the files of listeners, and collects their errors.
 type tlsFiles struct {
-	section        string // of the present listener, "listener.NAME"
+	section        string    // of the present listener, "listener.NAME"
+	copied         io.Writer // gets what the files hold; nil: nobody wants it
 	errs, warnings []error
+}
+
+// contents returns what a function reads from a file.
+func (f *tlsFiles) contents(read func(path string) ([]byte, error), path string) ([]byte, error) {
+	data, err := read(path)
+	if f.copied != nil {
+		f.copied.Write(data)
+	}
+	return data, err
 }
 
 // wrong adds the error of the file that key names.
@@ -177,7 +188,7 @@ func alpn(p policy.Protocol) []string {
 
 // pair reads a certificate and its key. It warns of one that is not valid now.
 func (f *tlsFiles) pair(key, certPath, keyPath string) (pair tls.Certificate) {
-	certPEM, err := readFile(certPath)
+	certPEM, err := f.contents(readFile, certPath)
 	var chain []*x509.Certificate
 	if err == nil {
 		chain, err = certificatesIn(certPath, certPEM)
@@ -185,7 +196,7 @@ func (f *tlsFiles) pair(key, certPath, keyPath string) (pair tls.Certificate) {
 	if err != nil {
 		f.wrong(key+".cert", err)
 	}
-	keyPEM, keyErr := ReadSecret(keyPath)
+	keyPEM, keyErr := f.contents(ReadSecret, keyPath)
 	if keyErr != nil {
 		f.wrong(key+".key", keyErr)
 	}
@@ -229,7 +240,7 @@ func untimely(c *x509.Certificate, now time.Time) string {
 // authorities reads the certificates of authorities.
 func (f *tlsFiles) authorities(key, path string) *x509.CertPool {
 	pool := x509.NewCertPool()
-	data, err := readFile(path)
+	data, err := f.contents(readFile, path)
 	var all []*x509.Certificate
 	if err == nil {
 		all, err = certificatesIn(path, data)

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/binary"
 	"encoding/pem"
 	"io/fs"
 	"math/big"
@@ -15,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"shaper/policy"
 	"shaper/tests/trial"
@@ -245,5 +248,54 @@ func TestStartWithoutAuthority(t *testing.T) {
 	want := path + ":19:23: listener.quick.upstream_tls.ca: open " + filepath.Dir(path) + "/none.pem: no such file or directory; " + needsFile
 	if err == nil || err.Error() != want || CodeOf(err) != CodeFailed {
 		t.Errorf("it failed with\n%v, want\n%s", err, want)
+	}
+}
+
+// The files of a fleet are read once. Of two readings, one could be of a renewed certificate: then a reload
+// would take the old one, which is in use, for the new one, and keep it.
+func TestFilesOfAFleetAreReadOnce(t *testing.T) {
+	dir := t.TempDir()
+	writePair(t, dir, "good", time.Now().Add(time.Hour))
+	ca := filepath.Join(dir, "ca.pem")
+	if err := os.Link(filepath.Join(dir, "good.pem"), ca); err != nil {
+		t.Fatal(err)
+	}
+	f := policy.Fleet{Name: "f", TLS: &policy.ClientTLS{CA: ca, Cert: filepath.Join(dir, "good.pem"), Key: filepath.Join(dir, "good.key")}}
+	opened := opensIn(t, dir)
+	first, _, err := readStore(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := opened(); got != 3 {
+		t.Errorf("three files were opened %d times", got)
+	}
+	writePair(t, dir, "good", time.Now().Add(time.Hour)) // through the link it is the authority, too
+	if next, _, err := readStore(f); err != nil || next.same(&first) {
+		t.Errorf("with another certificate it is the same store: %v", err)
+	}
+}
+
+// opensIn returns a function that returns how often somebody has opened a file in a directory since then.
+func opensIn(t *testing.T, dir string) (opened func() int) {
+	t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_OPEN); err != nil {
+		t.Fatal(err)
+	}
+	return func() (count int) {
+		events := make([]byte, 4096)
+		n, err := unix.Read(fd, events)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for events = events[:n]; len(events) > 0; count++ {
+			name := binary.NativeEndian.Uint32(events[unix.SizeofInotifyEvent-4:]) // its length
+			events = events[unix.SizeofInotifyEvent+name:]
+		}
+		return count
 	}
 }

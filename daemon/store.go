@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"reflect"
 	"strings"
 	"time"
@@ -42,13 +41,9 @@ func readStore(f policy.Fleet) (s store, warnings, err error) {
 	}
 	if f.TLS != nil {
 		var tlsErr error
-		s.reach.TLS, warnings, tlsErr = conn.ReadClientTLS("fleet."+f.Name, "tls", f.TLS)
+		s.reach.TLS, warnings, tlsErr = conn.ReadClientTLS("fleet."+f.Name, "tls", f.TLS, hash)
 		if joined, ok := tlsErr.(interface{ Unwrap() []error }); ok {
 			return s, warnings, errors.Join(append(errs, joined.Unwrap()...)...)
-		}
-		for _, path := range []string{f.TLS.CA, f.TLS.Cert, f.TLS.Key} {
-			data, _ := os.ReadFile(path) // it could be read above; "" cannot
-			hash.Write(data)
 		}
 	}
 	hash.Sum(s.print[:0])
