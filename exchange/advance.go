@@ -131,7 +131,7 @@ func (l *lane) handle() bool {
 	case m.Kind == frame.Counted && l.x.getsNoAnswers(l):
 		l.cease()
 		return true
-	case m.Kind == frame.Counted && l.x.retirement.stops(l):
+	case m.Kind == frame.Counted && l.x.retirement.stops(l) && !l.x.retirement.setsAside():
 		return false
 	case m.Kind == frame.Counted:
 		return l.handleCounted()

@@ -15,7 +15,7 @@ import (
 //   - parked, one for each class: the queue of the class has no room for it, or others are
 //     parked before it;
 //   - behind: it must not overtake the messages before it, such as an unbind; or one before it is
-//     in this list; or the link has no room for it.
+//     in this list; or the link has no room for it; or the connection retires.
 //
 // Each list is in the order of arrival. Every step takes constant time.
 type backlog struct {
@@ -25,6 +25,7 @@ type backlog struct {
 	ready   []uint16 // tags of the classes to which resume may offer a message
 
 	n      int // messages in all these lists
+	late   int // those of them that never leave: the last ones of the list behind; see retirement
 	bytes  int // their payload
 	memory int // the memory that they take, in bytes
 
@@ -108,6 +109,7 @@ func (m *message) waitBefore(at place, before *message) {
 		q.of(m.tag).queued++
 	}
 	q.n++
+	q.countLate(m, 1)
 	q.bytes += int(m.n)
 	q.memory += m.memory()
 }
@@ -120,8 +122,15 @@ func (q *backlog) take(m *message) {
 	}
 	m.place = unlisted
 	q.n--
+	q.countLate(m, -1)
 	q.bytes -= int(m.n)
 	q.memory -= m.memory()
+}
+
+func (q *backlog) countLate(m *message, n int) {
+	if m.late {
+		q.late += n
+	}
 }
 
 // departed notes that a message has left its class. Now there may be room for one that is

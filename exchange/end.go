@@ -38,14 +38,19 @@ func (l *lane) cease() {
 // discard reads and throws away what a peer sends after the client was told that the connection
 // ends. Closing with unread bytes would send a reset, which might overtake the refusal.
 func (l *lane) discard() bool {
-	l.in.drop()
+	if l.isUp() && l.x.retirement.ends && l.x.down.in.end == open {
+		l.x.retirement.passAnswers()
+	} else {
+		l.in.drop()
+	}
 	if l.read() {
 		return true
 	}
 	switch {
 	case l.in.end == open || !l.isUp():
-	case l.x.told == stats.Aged:
+	case l.x.told == stats.Aged && l.out.flush():
 		l.x.host.Retire()
+	case l.x.told == stats.Aged:
 	case l.x.down.state == ended && l.x.told == stats.OK:
 		l.finish()
 	case l.x.down.state == ended:

@@ -28,13 +28,16 @@ func (l *lane) handleCounted() bool {
 	if l.isUp() && l.x.protocol.isHTTP() && l.x.unanswered() > 0 && class.Messages().Retry().Max > 0 {
 		return false // a refusal of this request has to come last, or it could not be sent again
 	}
-	behindOthers := l.backlog.behind.n > 0 || l.isUp() && !l.x.link.Room()
+	late, refusable := l.x.retirement.stops(l), l.found.message.Refusable
+	behindOthers := late || l.backlog.behind.n > 0 || l.isUp() && !l.x.link.Room()
 	room := l.backlog.mayKeep(l.found.size, tag, behindOthers)
-	if !room && l.x.protocol.makesWait(class, l.found.message.Refusable) {
+	if !room && (late && !refusable || l.x.protocol.makesWait(class, refusable)) {
 		return false
 	}
 	l.state, l.x.peek = reading, nil
-	switch m := l.newMessage(class, tag); {
+	m := l.newMessage(class, tag)
+	m.late = late
+	switch {
 	case !room:
 		m.refuse(stats.QueueFull)
 	case behindOthers:
@@ -56,7 +59,9 @@ func (l *lane) keepPlace() bool {
 		return false
 	}
 	l.state = reading
-	l.newMessage(class, 0).wait(behind)
+	m := l.newMessage(class, 0)
+	m.late = l.backlog.late > 0
+	m.wait(behind)
 	l.in.consume(l.found.size)
 	return true
 }

@@ -227,7 +227,7 @@ func (x *Exchange) Quit(now time.Time, reason stats.Reason) {
 // Waits reports whether the connection is quiet because of its classes: something waits for
 // them, and no answer of the provider is to come that would let it leave.
 func (x *Exchange) Waits() bool {
-	return x.up.state == waiting || x.down.state == waiting || x.Waiting() > 0 && x.link.InFlight() == 0
+	return x.up.state == waiting || x.down.state == waiting || x.Waiting() > x.up.backlog.late && x.link.InFlight() == 0
 }
 
 // Rests reports whether nothing changes before bytes come or there is room for some: all that was

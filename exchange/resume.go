@@ -50,7 +50,7 @@ func (m *message) reenter(b *classBacklog) bool {
 func (q *backlog) followBehind() bool {
 	l, m := q.lane, q.behind.first
 	switch {
-	case m.inOrder && q.before() > 0, !m.inOrder && l.isUp() && !l.x.link.Room():
+	case m.late, m.inOrder && q.before() > 0, !m.inOrder && l.isUp() && !l.x.link.Room():
 		return false
 	}
 	q.take(m)

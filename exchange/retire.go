@@ -5,16 +5,19 @@ import (
 	"math"
 
 	"shaper/frame"
+	"shaper/shaper"
 	"shaper/stats"
 )
 
 // A connection retires because it is old, or because its host stops. Counted messages of the client that come from then on
-// wait, so that those before them get their answers. Then the connection ends as its protocol ends
+// are late: they wait, so that those before them get their answers, and do not leave any more. Messages that may overtake them,
+// such as keep-alives, still pass. Then the connection ends as its protocol ends
 // connections:
 //
 //	http     the next answer has "Connection: close". An old connection without a request waits for
 //	         one; if the host stops, it ends
-//	smpp     both peers get an unbind
+//	smpp     both peers get an unbind. After it only the client's answers pass: the provider would deliver again what
+//	         has none
 //	others   both connections end, if nothing has moved for a while: who answers whom is not known.
 //	         If the host stops, they go on
 
@@ -26,6 +29,7 @@ type retirement struct {
 	drains bool // the host stops
 	quiet  bool // nothing has moved for a while
 	isLast bool // the answer that passes is the last one
+	ends   bool // both peers have got an unbind
 }
 
 // stops reports whether the message that a lane has found has to wait because the connection
@@ -33,6 +37,13 @@ type retirement struct {
 func (r *retirement) stops(l *lane) bool {
 	x := r.x
 	return r.begun && l.isUp() && (!x.protocol.isHTTP() || x.link.InFlight() > 0 || l.backlog.n > 0)
+}
+
+// setsAside reports whether a message that has to wait is set aside, so that those behind it may overtake
+// it: while others have to leave before the end, or have no answer, keep-alives have to pass.
+func (r *retirement) setsAside() bool {
+	x := r.x
+	return x.protocol.allowsOvertaking() && (x.link.InFlight() > 0 || x.Waiting() > x.up.backlog.late)
 }
 
 // closeAfter makes the response that a lane has found the last one, if the connection retires and
@@ -59,7 +70,7 @@ func (l *lane) isBetween() bool {
 	switch {
 	case len(l.out.held) > 0:
 		return false
-	case l.state == handling:
+	case l.state == handling, l.state == reading && l.backlog.late > 0: // what follows does not leave
 		return l.isUp()
 	}
 	return l.state == reading && (l.in.len() == 0 || l.x.protocol.isHTTP())
@@ -69,7 +80,7 @@ func (l *lane) isBetween() bool {
 // ends it, or the stop of its host.
 func (r *retirement) goOn() {
 	x := r.x
-	if !r.begun || x.stopped || x.link.InFlight() > 0 || x.Waiting() > 0 || !x.up.isBetween() || !x.down.isBetween() {
+	if !r.begun || x.stopped || x.link.InFlight() > 0 || x.Waiting() > x.up.backlog.late || !x.up.isBetween() || !x.down.isBetween() {
 		return
 	}
 	switch {
@@ -92,10 +103,17 @@ func (l *lane) isIdle() bool {
 	return l.state == reading && l.in.len() == 0 && l.in.end == open && !l.wire.Readable() && !l.found.open
 }
 
+// unbindSequence is the number of the unbind.
+const unbindSequence = math.MaxInt32
+
 // unbind tells both peers of SMPP that the connection ends.
 func (r *retirement) unbind() {
 	x := r.x
-	x.text = frame.AppendUnbind(x.text[:0], math.MaxInt32)
+	if r.ends = true; x.up.state == handling {
+		x.up.dropFound(stats.Reset, x.up.found.size)
+		x.up.in.consume(x.up.found.size)
+	}
+	x.text = frame.AppendUnbind(x.text[:0], unbindSequence)
 	x.down.out.send(x.text)
 	if !x.stopped {
 		x.up.out.send(x.text)
@@ -103,5 +121,29 @@ func (r *retirement) unbind() {
 	if !x.stopped {
 		x.down.state = discarding
 		x.linger(stats.Aged)
+	}
+}
+
+// passAnswers passes the client's answers among what was read after the unbind, and throws away the rest.
+// The answer to the unbind is not for the provider, which gives its own.
+func (r *retirement) passAnswers() {
+	l := &r.x.up
+	for {
+		n, event, err := l.scan.Next(l.in.bytes())
+		switch {
+		case err != nil:
+			l.in.drop()
+			return
+		case event != frame.Whole:
+			return
+		}
+		if m := l.scan.Message(); m.Kind == frame.Response && m.Sequence != unbindSequence {
+			l.out.hold(l.in.bytes()[:n])
+			l.wire.Sent(l.class(), shaper.Cost{Bytes: int64(n)})
+		}
+		if r.x.stopped {
+			return
+		}
+		l.in.consume(n)
 	}
 }

@@ -1,6 +1,8 @@
 package exchange_test
 
 import (
+	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,6 +46,100 @@ func TestDrainCutsNoRequest(t *testing.T) {
 				}
 				w.Finish(stats.OK)
 			}
+		}
+	}
+}
+
+// PDUs of these tests.
+var (
+	enquire   = pdu(0x15, 0, 50, "")
+	delivered = pdu(0x80000005, 0, 60, "\x00")
+	farewell  = pdu(6, 0, 1<<31-1, "")
+	farewells = pdu(0x80000006, 0, 1<<31-1, "")
+)
+
+func accepted(id uint32) string { return pdu(0x80000004, 0, id, "id\x00") }
+
+// While messages of an old connection wait for their turns, its keep-alives pass, and so do the answers
+// of the client: else a peer would end it, and what waits would be lost. What came after its end had
+// begun does not leave.
+func TestKeepAlivesPassUntilTheEnd(t *testing.T) {
+	for _, protocol := range []policy.Protocol{policy.SMPP, policy.ISO8583} {
+		w, first, late, alive := slow(t, protocol)
+		w.send(first[0] + first[1] + first[2])
+		w.Machine.Retire(w.Now, false)
+		w.send(late + alive + late + alive)
+		if want := first[0] + alive + alive; string(w.Up.Got) != want {
+			t.Errorf("%s: %q has left, want %q", protocol, w.Up.Got, want)
+		}
+		for id := range uint32(3) {
+			if protocol == policy.SMPP {
+				w.answer(accepted(id))
+			}
+			w.wait(time.Second)
+		}
+		want := first[0] + alive + alive + first[1] + first[2]
+		if protocol == policy.SMPP {
+			want += farewell
+		}
+		if w.Machine.Retire(w.Now, true); string(w.Up.Got) != want || w.Lingers == w.Retired || w.Machine.Waits() {
+			t.Errorf("%s: %q has left, want %q; it waits: %v", protocol, w.Up.Got, want, w.Machine.Waits())
+		}
+		w.Finish(stats.Aged)
+		if n := w.classes["c"].Stats.Dropped[stats.Reset].Items.Load(); n != 2 || w.Up.Cost.Messages != 3 {
+			t.Errorf("%s: %d messages count as dropped, and %d as sent", protocol, n, w.Up.Cost.Messages)
+		}
+	}
+}
+
+// slow returns a connection of a protocol with one message a second, three messages for it, one more, and
+// a keep-alive.
+func slow(t *testing.T, protocol policy.Protocol) (w *wire, first []string, late, alive string) {
+	const class = "[class.c]\nrate = \"1 messages/s\"\nqueue = \"9 messages\"\noverflow = \"wait\"\n"
+	if protocol == policy.SMPP {
+		submit := func(id uint32) string { return pdu(4, 0, id, "") }
+		return through(t, protocol, class), []string{submit(0), submit(1), submit(2)}, submit(3), enquire
+	}
+	now := time.Unix(0, 0)
+	p, classes, roots := world(t, now, class+"[listener.l]\nlisten = \"127.0.0.1:1\"\nprotocol = \"iso8583\"\n"+
+		"length_prefix = \"binary2\"\nupstream = \"192.0.2.1:1\"\nclass = \"c\"\n")
+	w = &wire{connect(p, classes, now), t, classes, roots}
+	return w, []string{prefixed("0200a"), prefixed("0200b"), prefixed("0200c")}, prefixed("0200d"), prefixed("0800")
+}
+
+// A client that floods an old connection does not put its end off.
+func TestFloodDoesNotPutTheEndOff(t *testing.T) {
+	w := through(t, policy.SMPP, "[class.c]\nrate = \"1 messages/s\"\noverflow = \"wait\"\n")
+	w.send(pdu(4, 0, 0, ""))
+	w.Machine.Retire(w.Now, false)
+	flood := strings.Repeat(pdu(4, 0, 1, strings.Repeat("x", 500)), 1000)
+	for ; len(flood) > 5000; flood = flood[5000:] {
+		w.send(flood[:5000])
+	}
+	if w.answer(accepted(0)); !w.Lingers {
+		t.Errorf("%d messages wait, and it goes on", w.Machine.Waiting())
+	}
+	w.Finish(stats.Aged)
+}
+
+// After the unbind of an old connection, the answers of the client pass, wherever they are cut: to what
+// has no answer, the provider would deliver it again.
+func TestAnswersPassAfterTheUnbind(t *testing.T) {
+	said := delivered + pdu(4, 0, 1, "late") + farewells + enquire + delivered
+	for cut := range said {
+		for _, ends := range []bool{true, false} {
+			w := through(t, policy.SMPP, "[class.c]\nrate = \"1 messages/s\"\n")
+			w.Machine.Retire(w.Now, false)
+			w.send(said[:cut])
+			w.Up.In = append(w.Up.In, said[cut:]...)
+			if ends {
+				w.Up.Ends = io.EOF
+			}
+			w.Drive(w.Now)
+			if want := farewell + delivered + delivered; string(w.Up.Got) != want || w.Retired != ends {
+				t.Fatalf("cut at %d, ends %v: the provider gets %q, want %q", cut, ends, w.Up.Got, want)
+			}
+			w.Finish(stats.Aged)
 		}
 	}
 }
