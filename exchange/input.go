@@ -43,6 +43,10 @@ func (in *input) bytes() []byte {
 
 func (in *input) len() int { return in.to - in.off }
 
+// nextNeed returns for how many bytes to make room, if need bytes are needed in all: twice what is there at
+// most. A message has to come before it takes the memory that it says to need.
+func (in *input) nextNeed(need int) int { return min(need, max(leastRead, 2*in.len())) }
+
 // room returns the memory behind the bytes of the input, so that at least need bytes fit in
 // all, which is at most mostRead. It replaces a buffer that is too small by one of twice the need.
 func (in *input) room(need int) []byte {
@@ -111,7 +115,7 @@ func (l *lane) read() bool {
 	if l.in.end != open || !l.wire.Readable() {
 		return false
 	}
-	n, err := l.wire.Read(l.in.room(l.scan.Need()))
+	n, err := l.wire.Read(l.in.room(l.in.nextNeed(l.scan.Need())))
 	if l.x.stopped {
 		return false
 	}

@@ -87,3 +87,27 @@ func TestTimePassesBetweenMessages(t *testing.T) {
 		t.Errorf("%d of 50 lines have left, and %d had to wait", len(s.sent), n)
 	}
 }
+
+// A peer that says that a long message follows takes no memory for it before its bytes have come.
+func TestDeclaredLengthsTakeNoMemory(t *testing.T) {
+	for _, down := range []bool{false, true} {
+		w := through(t, policy.SMPP, "[class.c]\nrate = \"1 messages/s\"\n")
+		long := pdu(0x15, 0, 1, strings.Repeat("x", 128<<10-16))
+		send, to := w.send, &w.Up
+		if down {
+			send, to = w.answer, &w.Down
+		}
+		for came := 0; came < len(long); {
+			n := min(max(came/3, 16), len(long)-came)
+			send(long[came : came+n])
+			came += n
+			if held := w.Machine.InputMemory(); held > int64(max(8<<10, 8*came)) {
+				t.Fatalf("%d bytes have come, and take %d", came, held)
+			}
+		}
+		if string(to.Got) != long {
+			t.Errorf("%d bytes have left", len(to.Got))
+		}
+		w.Finish(stats.OK)
+	}
+}
