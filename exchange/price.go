@@ -120,9 +120,6 @@ func (l *lane) charge() {
 // its body any more: what that said of its cost in a unit still counts.
 func (m *message) chargeMoved() {
 	x := m.lane.x
-	if messages, tokens := prices(m.class); messages == nil && tokens == nil && m.item.Cost.Tokens == 0 {
-		return
-	}
 	var f frame.Message
 	x.link.Read(m.bytes(), &f)
 	cost := bill{x: x, message: &f, bytes: m.bytes(), had: m.item.Cost}.cost(m.class, max(f.Cost, 1))

@@ -545,6 +545,29 @@ func TestCostOfSMS(t *testing.T) {
 	}
 }
 
+// A message that comes into another class by a reload costs what it costs there, also if the class before
+// had a price and the new one has none.
+func TestMovedMessagesCostWhatTheirClassSays(t *testing.T) {
+	for _, c := range []struct {
+		before, after string
+		want          int64 // what two messages that move cost
+	}{
+		{"cost = 3\n", "", 2}, {"", "cost = 3\n", 6}, {"cost = 3\n", "cost = 2\n", 4}, {"", "", 2},
+	} {
+		r := newRepeated(t, policy.SMPP, c.before)
+		for id := range 3 {
+			r.send(id, "b", 1, 10)
+		}
+		first := r.Up.Cost.Messages
+		r.reload(c.after)
+		r.pass(time.Second)
+		if got := r.Up.Cost.Messages - first; got != c.want || len(r.sent) != len(r.taken) {
+			t.Errorf("from %q to %q: two messages cost %d, want %d; %d have left", c.before, c.after, got, c.want, len(r.taken))
+		}
+		r.Finish(stats.OK)
+	}
+}
+
 // A line of a chunk may stand across the bound of what is read of a body: the request leaves. If its
 // chunks are broken, the connection fails at once.
 func TestCostOfChunksAtTheBound(t *testing.T) {
