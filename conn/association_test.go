@@ -14,6 +14,7 @@ import (
 
 	"shaper/entry"
 	"shaper/policy"
+	"shaper/sock"
 	"shaper/stats"
 	"shaper/tests/trial"
 )
@@ -313,6 +314,59 @@ func TestNamesOfDatagrams(t *testing.T) {
 				t.Errorf("the sessions are %+v", all)
 			}
 		})
+	}
+}
+
+// lateReader is the relay of a client whose second datagram comes to admit only when the lookup that the
+// first one has begun is over.
+type lateReader struct {
+	*association
+	t      testing.TB
+	answer chan struct{} // closed: the lookup goes on
+	came   int           // datagrams to admit
+}
+
+func (l *lateReader) admit(key udpKey, client sock.Peer, t sock.Train) bool {
+	if l.came++; l.came == 2 {
+		close(l.answer)
+		until(l.t, "the lookup is over", func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.waiting[key] == nil
+		})
+	}
+	return l.association.admit(key, client, t)
+}
+
+// If a lookup begins the session of a destination while the next datagram to it is read, that goes by the
+// same session.
+func TestOneSessionForADestination(t *testing.T) {
+	server := bindUDP(t, "127.0.0.1:0")
+	at := server.LocalAddr().(*net.UDPAddr).AddrPort()
+	r := run(t, entryTo("socks5", `allow = ["127.0.0.0/8", "*"]`))
+	answer := make(chan struct{})
+	r.meaning(func(context.Context) ([]netip.AddrPort, error) {
+		<-answer
+		return []netip.AddrPort{at}, nil
+	})
+	c := r.associate("")
+	one := r.one()
+	a, err := associate(one, one.describe(), netip.MustParseAddr("127.0.0.1"), netip.AddrPort{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.close(stats.OK)
+	a.socket.addressing = &lateReader{association: a, t: t, answer: answer}
+	a.serve()
+	c.relay = a.local()
+	for _, said := range []string{"one", "two"} {
+		c.send(t, header("test", 1)+said)
+	}
+	for range 2 {
+		receive(t, server)
+	}
+	if n := len(r.Sessions()); n != 2 {
+		t.Errorf("there are %d sessions, want that of the client and one for its destination", n)
 	}
 }
 

@@ -306,10 +306,7 @@ func (u *udpSocket) pass(key udpKey, in *sock.Incoming, from, to int) {
 // session returns the session of datagram i, and begins one if there is none. If that fails, it
 // drops the datagram and returns nil.
 func (u *udpSocket) session(key udpKey, in *sock.Incoming, i int) *udpSession {
-	u.mu.Lock()
-	one := u.sessions[key]
-	u.mu.Unlock()
-	if one != nil {
+	if one := u.present(key); one != nil {
 		return one
 	}
 	client, conf := in.Peer(i), u.conf()
@@ -328,11 +325,22 @@ func (u *udpSocket) session(key udpKey, in *sock.Incoming, i int) *udpSession {
 		if u.addressing != nil && !u.addressing.admit(key, client, in.Train(i)) {
 			return nil
 		}
+		if one := u.present(key); one != nil { // a lookup has begun it meanwhile
+			return one
+		}
 	}
-	if one = u.begin(key, client); one == nil {
+	one := u.begin(key, client)
+	if one == nil {
 		u.lost(key, in.Train(i))
 	}
 	return one
+}
+
+// present returns the session with a key; nil if there is none.
+func (u *udpSocket) present(key udpKey) *udpSession {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.sessions[key]
 }
 
 // denied counts a datagram whose destination the policy does not allow.
