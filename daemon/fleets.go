@@ -232,12 +232,12 @@ func (s *share) describe() string {
 // join makes the process a member of a class: of each of its limits.
 func (s *fleets) join(class string, of store, all []shaper.Limit) *share {
 	one := &share{class: class, name: s.name, store: of, limits: all, since: time.Now()}
-	for i, l := range all {
+	for i, limit := range limits.All(class, all, of.conf) {
 		reach, err := fleet.NewStore(of.reach)
 		if err == nil {
 			var m *fleet.Member
-			name, ledger := s.identityOf(class, i, l)
-			m, err = fleet.Join(limits.Of(class, i, l, of.conf), name, limits.Fallback(of.conf.Fallback, i), reach, ledger, func(key string) { s.tell(class, key) })
+			name, ledger := s.identityOf(i, &limit)
+			m, err = fleet.Join(limit, name, limits.Fallback(of.conf.Fallback, i), reach, ledger, func(key string) { s.tell(class, key) })
 			one.members = append(one.members, m)
 		}
 		if err != nil { // the policy was checked
@@ -305,10 +305,10 @@ func (s *fleets) identify(file *state.File) {
 // file says how much of that share was used. That is so for one member of a limit, the first in the process. A random
 // number tells one that follows it from all others, and each one if there is no state file: the share of one that was killed
 // is held back until its hold ends.
-func (s *fleets) identityOf(class string, i int, l shaper.Limit) (name string, ledger fleet.Ledger) {
-	of := fmt.Sprintf("%d:%s", i+1, class)
-	if s.stays && (l.Window == 0 || !s.kept[of]) {
-		if l.Window > 0 {
+func (s *fleets) identityOf(i int, limit *fleet.Class) (name string, ledger fleet.Ledger) {
+	of := limit.Name
+	if s.stays && (limit.Window == 0 || !s.kept[of]) {
+		if limit.Window > 0 {
 			s.kept[of], ledger = true, &debts{s.file, of, s.found[of]}
 		}
 		return fmt.Sprintf("%s-%d", s.name, i+1), ledger
@@ -361,8 +361,8 @@ func (s *share) Set(all []shaper.Limit) {
 	if !s.fits(all) {
 		return // another share follows
 	}
-	for i, l := range all {
-		s.members[i].Set(limits.Of(s.class, i, l, s.store.conf), limits.Fallback(s.store.conf.Fallback, i)) // it fits
+	for i, limit := range limits.All(s.class, all, s.store.conf) {
+		s.members[i].Set(limit, limits.Fallback(s.store.conf.Fallback, i)) // it fits
 	}
 }
 

@@ -145,9 +145,9 @@ func TestFleetsNames(t *testing.T) {
 			defer func() { file.Close(nil) }()
 		}
 		s.identify(file)
-		rate, _ = s.identityOf("acme", 0, shaper.Limit{})
-		window, ledger := s.identityOf("acme", 1, shaper.Limit{Window: time.Minute})
-		second, none := s.identityOf("acme", 1, shaper.Limit{Window: time.Minute})
+		rate, _ = s.identityOf(0, &fleet.Class{Name: "acme"})
+		window, ledger := s.identityOf(1, &fleet.Class{Name: "acme/1m", Window: time.Minute})
+		second, none := s.identityOf(1, &fleet.Class{Name: "acme/1m", Window: time.Minute})
 		for _, name := range []string{rate, window, second} {
 			if number, is := strings.CutPrefix(name, s.name+"-"); !is || strings.Trim(number, "0123456789") != "" {
 				t.Errorf("%s is not %s and a number", name, s.name)
@@ -198,7 +198,7 @@ func TestDebtsOutlastAPolicy(t *testing.T) {
 		s := &fleets{}
 		s.identify(file)
 		file.Start()
-		_, ledger := s.identityOf("acme", 0, shaper.Limit{Window: time.Minute})
+		_, ledger := s.identityOf(0, &fleet.Class{Name: "acme/1m", Window: time.Minute})
 		switch {
 		case s.stays != locked || (ledger != nil) != locked:
 			t.Fatalf("process %d has the ledger %v", i, ledger)

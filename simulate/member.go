@@ -29,8 +29,8 @@ func (r *run) join(scheduled []policy.Class) map[string]shaper.Share {
 			continue
 		}
 		m := &member{conf: conf, fleet: r.stores.fleets[conf.Shared]}
-		for i, l := range shaper.Limits(conf) {
-			m.nodes = append(m.nodes, r.newNode(m, i, l, count))
+		for i, limit := range limits.All(conf.Name, shaper.Limits(conf), m.fleet) {
+			m.nodes = append(m.nodes, r.newNode(m, i, limit, count))
 			count++
 		}
 		shares[conf.Name] = m
@@ -45,9 +45,9 @@ func (m *member) Budget(i int, key string) shaper.Budget {
 
 // Set implements shaper.Share.
 func (m *member) Set(all []shaper.Limit) {
-	for i, l := range all {
+	for i, limit := range limits.All(m.conf.Name, all, m.fleet) {
 		n := m.nodes[i]
-		n.machine.Set(n.run.now, n.store.adopt(limits.Of(m.conf.Name, i, l, m.fleet)), limits.Fallback(m.fleet.Fallback, i))
+		n.machine.Set(n.run.now, n.store.adopt(limit), limits.Fallback(m.fleet.Fallback, i))
 		n.look()
 	}
 }
@@ -126,8 +126,7 @@ type courier struct {
 }
 
 // newNode makes the run a member of limit i of a class. It is node number count of the run.
-func (r *run) newNode(m *member, i int, l shaper.Limit, count int) *node {
-	class := limits.Of(m.conf.Name, i, l, m.fleet)
+func (r *run) newNode(m *member, i int, class fleet.Class, count int) *node {
 	n := &node{run: r, of: m, store: r.stores.store(class)}
 	n.rank, n.do = rankOf(ofNodes, r.number, count), n.poll
 	for w := range n.couriers {

@@ -303,17 +303,19 @@ func TestFleetWindowComesBack(t *testing.T) {
 	d := startMember(t, store, p, `
 algorithm = "fixed-window"
 rate      = "1000 messages/week"`)
-	members := func() any { return store.Do("ZCARD", "shaper:{acme}:members") }
+	members := func() any { return store.Do("ZCARD", "shaper:{acme/fixed-window/messages/168h}:members") }
 	bind(t, d.addr("gateway"), "client").submit("acme", 600)
 	waitFor(t, "600 leave", func() bool { return len(p.got()) == 600 })
 	t.Cleanup(func() {
-		t.Logf("%d have left; the window is %v", len(p.got()), store.Do("HGETALL", "shaper:{acme}:bucket:"))
+		t.Logf("%d have left; the window is %v", len(p.got()), store.Do("HGETALL", "shaper:{acme/fixed-window/messages/168h}:bucket:"))
 	})
 	d.kill()
 	d.run()
 	bind(t, d.addr("gateway"), "client").submit("acme", 600)
 	waitFor(t, "the rest leaves", func() bool { return len(p.got()) >= 980 }) // two leases may have been in hand
-	waitFor(t, "the store has no more", func() bool { return store.Do("HGET", "shaper:{acme}:bucket:", "used") == "1000" })
+	waitFor(t, "the store has no more", func() bool {
+		return store.Do("HGET", "shaper:{acme/fixed-window/messages/168h}:bucket:", "used") == "1000"
+	})
 	d.kill()
 	if n := len(p.got()); n < 980 || n > 1000 || members() != int64(1) {
 		t.Errorf("%d have left, want 980 to 1000; the store has %v members", n, members())

@@ -38,7 +38,7 @@ var allowedImports = map[string][]string{
 	"entry":                 {},
 	"state":                 {"limit", "stats"},
 	"fleet":                 {"limit", "unit"},
-	"fleet/limits":          {"fleet", "shaper", "policy"},
+	"fleet/limits":          {"fleet", "shaper", "policy", "unit"},
 	"fleet/fleettest":       {}, // for the tests of fleet
 	"buffer":                {},
 	"leaky":                 {"limit", "unit"},

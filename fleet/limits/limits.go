@@ -9,6 +9,7 @@ import (
 	"shaper/fleet"
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/unit"
 )
 
 // algorithms says in what form a store hands out the budget of an algorithm: slots, unless it has a
@@ -17,20 +18,36 @@ var algorithms = map[policy.Algorithm]fleet.Algorithm{
 	policy.FixedWindow: fleet.FixedWindow, policy.SlidingWindow: fleet.SlidingWindow, policy.SlidingLog: fleet.SlidingLog,
 }
 
-// Of returns limit i of a shared class as its fleet knows it. The first limit has the name of the
-// class.
-func Of(class string, i int, l shaper.Limit, of policy.Fleet) fleet.Class {
-	c := fleet.Class{
-		Name: class, Algorithm: algorithms[l.Algorithm], Rate: l.Rate, Burst: l.Burst, Late: l.Late, Window: l.Window,
-		Deadline: time.Duration(of.Deadline),
+// All returns the limits of a shared class as its fleet knows them. Each is a budget of its own, whose name says what kind of
+// limit it is: so one that stands elsewhere in the policy of another member is the same budget, and one of another kind is
+// another.
+func All(class string, limits []shaper.Limit, of policy.Fleet) (all []fleet.Class) {
+	same := map[string]int{}
+	for _, l := range limits {
+		c := fleet.Class{
+			Name: nameOf(class, &l), Algorithm: algorithms[l.Algorithm], Rate: l.Rate, Burst: l.Burst, Late: l.Late, Window: l.Window,
+			Deadline: time.Duration(of.Deadline),
+		}
+		if same[c.Name]++; same[c.Name] > 1 {
+			c.Name = fmt.Sprintf("%s/%d", c.Name, same[c.Name])
+		}
+		if l.Calendar.Period != "" {
+			c.Bounds = l.Calendar.Around
+		}
+		all = append(all, c)
 	}
-	if i > 0 {
-		c.Name = fmt.Sprintf("%s/%d", class, i)
+	return all
+}
+
+// nameOf returns what all limits of one kind are called: slots have the name of the class, whatever their bursts are.
+func nameOf(class string, l *shaper.Limit) string {
+	switch {
+	case l.Window == 0:
+		return class
+	case l.Calendar.Period != "":
+		return fmt.Sprintf("%s/%s/%v/%s/%v/%v", class, l.Algorithm, l.Rate.Kind(), l.Calendar.Period, l.Calendar.Reset, l.Calendar.Zone)
 	}
-	if l.Calendar.Period != "" {
-		c.Bounds = l.Calendar.Around
-	}
-	return c
+	return fmt.Sprintf("%s/%s/%v/%v", class, l.Algorithm, l.Rate.Kind(), unit.Duration(l.Window))
 }
 
 // Fallback returns what leaves by limit i while the store is away. A rate in the policy is that of

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
+	"shaper/calendar"
 	"shaper/fleet"
 	"shaper/policy"
 	"shaper/shaper"
@@ -218,7 +220,7 @@ func TestAgainstBruteForce(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			all := shaper.Limits(c.conf)
-			of := Of("acme", 0, all[0], policy.Fleet{})
+			of := All("acme", all, policy.Fleet{})[0]
 			if c.check == nil { // a stream of bytes leaves in pieces
 				c.check = bucket(c.conf.Rate.PerSecond(), float64(of.Burst)+1500+of.Rate.PerSecond()*of.Late.Seconds())
 			}
@@ -246,7 +248,7 @@ func TestAgainstBruteForce(t *testing.T) {
 func TestCalendar(t *testing.T) {
 	conf := class(t, policy.FixedWindow, "600 messages/day", 0, 0)
 	conf.Window.Period = "day"
-	of := Of("acme", 0, shaper.Limits(conf)[0], policy.Fleet{})
+	of := All("acme", shaper.Limits(conf), policy.Fleet{})[0]
 	crowd := newCrowd(t, of, 3, 3)
 	crowd.run(40 * time.Second)
 	before := int64(0)
@@ -265,12 +267,12 @@ func TestLimitsOfOneClass(t *testing.T) {
 	conf := class(t, policy.Leaky, "20 messages/s", 0, 20_000)
 	conf.Also = []policy.Limit{{Algorithm: policy.FixedWindow, Rate: unit.NewRate(unit.Messages, 600, time.Hour)}}
 	far := policy.Fleet{Deadline: unit.Duration(100 * time.Millisecond)}
-	all := shaper.Limits(conf)
-	first, second := Of("acme", 0, all[0], far), Of("acme", 1, all[1], far)
+	all := All("acme", shaper.Limits(conf), far)
+	first, second := all[0], all[1]
 	if first.Name != "acme" || first.Algorithm != fleet.Slots || first.Late == 0 || first.Deadline != 100*time.Millisecond {
 		t.Errorf("the first limit is %+v", first)
 	}
-	if second.Name != "acme/1" || second.Algorithm != fleet.FixedWindow || second.Window != time.Hour || second.Bounds != nil {
+	if second.Name != "acme/fixed-window/messages/1h" || second.Algorithm != fleet.FixedWindow || second.Window != time.Hour || second.Bounds != nil {
 		t.Errorf("the second limit is %+v", second)
 	}
 	slow := unit.NewRate(unit.Messages, 5, time.Second)
@@ -282,6 +284,47 @@ func TestLimitsOfOneClass(t *testing.T) {
 	}
 	if f := Fallback(policy.Fallback{Stop: true}, 1); !f.Stop {
 		t.Errorf("the fallback of the second limit is %+v, want none", f)
+	}
+}
+
+// TestNamesOfLimits changes the policy of one member. A limit that both policies have is one budget, wherever it stands, and one
+// with another algorithm or window is another.
+func TestNamesOfLimits(t *testing.T) {
+	hourly, daily := unit.NewRate(unit.Messages, 1000, time.Hour), unit.NewRate(unit.Messages, 1000, 24*time.Hour)
+	berlin, err := calendar.ParseZone("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := policy.Limit{Algorithm: policy.Leaky, Rate: unit.NewRate(unit.Messages, 20, time.Second)}
+	token := policy.Limit{Algorithm: policy.Token, Rate: unit.NewRate(unit.Messages, 100, time.Minute), Burst: policy.Burst{N: 100, Kind: unit.Messages}}
+	hour, day := policy.Limit{Algorithm: policy.FixedWindow, Rate: hourly}, policy.Limit{Algorithm: policy.FixedWindow, Rate: daily}
+	more, tokens, log, local, six := day, day, day, day, day
+	more.Rate = unit.NewRate(unit.Messages, 5000, 24*time.Hour)
+	tokens.Rate = unit.NewRate(unit.Tokens, 1000, 24*time.Hour)
+	log.Algorithm = policy.SlidingLog
+	local.Window, local.Zone = policy.Window{Period: calendar.Day}, berlin
+	six.Window, six.Zone, six.Reset = policy.Window{Period: calendar.Day}, berlin, 6*60
+	for _, c := range []struct {
+		limits []policy.Limit
+		names  []string
+	}{
+		{[]policy.Limit{own, day}, []string{"acme", "acme/fixed-window/messages/24h"}},
+		{[]policy.Limit{own, token, day}, []string{"acme", "acme/2", "acme/fixed-window/messages/24h"}},
+		{[]policy.Limit{own, hour, log}, []string{"acme", "acme/fixed-window/messages/1h", "acme/sliding-log/messages/24h"}},
+		{[]policy.Limit{day, own}, []string{"acme/fixed-window/messages/24h", "acme"}},
+		{[]policy.Limit{own, day, more, tokens}, []string{"acme", "acme/fixed-window/messages/24h", "acme/fixed-window/messages/24h/2", "acme/fixed-window/tokens/24h"}},
+		{[]policy.Limit{own, local, six}, []string{"acme", "acme/fixed-window/messages/day/00:00/Europe/Berlin", "acme/fixed-window/messages/day/06:00/Europe/Berlin"}},
+	} {
+		conf := policy.DefaultClass("acme")
+		first := c.limits[0]
+		conf.Algorithm, conf.Rate, conf.Burst, conf.Also = first.Algorithm, first.Rate, first.Burst, c.limits[1:]
+		var names []string
+		for _, limit := range All("acme", shaper.Limits(conf), policy.Fleet{}) {
+			names = append(names, limit.Name)
+		}
+		if !slices.Equal(names, c.names) {
+			t.Errorf("the limits %v are called %q, want %q", c.limits, names, c.names)
+		}
 	}
 }
 
@@ -298,7 +341,7 @@ func TestLeakyItemsOfSeveralUnits(t *testing.T) {
 		{3, true, 50 * time.Millisecond, 0.94}, {3, true, 250 * time.Millisecond, 0.94}, {5, false, 50 * time.Millisecond, 0.75}, {5, false, 250 * time.Millisecond, 0.88},
 	} {
 		conf := class(t, policy.Leaky, "400 tokens/s", 0, 50_000)
-		crowd := newCrowd(t, Of("acme", 0, shaper.Limits(conf)[0], policy.Fleet{Deadline: unit.Duration(c.deadline)}), 3, c.sizes)
+		crowd := newCrowd(t, All("acme", shaper.Limits(conf), policy.Fleet{Deadline: unit.Duration(c.deadline)})[0], 3, c.sizes)
 		crowd.same = c.same
 		crowd.run(15 * time.Second)
 		if err := apart(2500 * time.Microsecond)(crowd.left); err != nil {
