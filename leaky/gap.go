@@ -43,23 +43,22 @@ func (g *Gap) Next(now time.Time, ahead, _ int64) time.Time {
 
 // Take implements limit.Limiter. An item that leaves too early adds its gap to what is left of the one before.
 func (g *Gap) Take(_, now time.Time, n int64) {
-	g.cost, g.taken = min(n+g.owed(now), maxCost), now
-	g.Left(now, now, n)
+	owed, part := g.rest(now)
+	g.cost, g.taken = min(n+owed, maxCost), now
+	g.Left(now.Add(part), now, n)
 }
 
-// owed returns how many units the rest of the gap is at now.
-func (g *Gap) owed(now time.Time) (units int64) {
+// rest returns what is left of the gap at now: so many units, and a part of one.
+func (g *Gap) rest(now time.Time) (units int64, part time.Duration) {
 	rest := limit.After(g.last, g.rate.Time(g.cost)).Sub(now)
 	switch {
 	case rest <= 0:
-		return 0
+		return 0, 0
 	case g.rate.IsZero():
-		return g.cost
+		return g.cost, 0
 	}
-	if units = g.rate.Units(rest); g.rate.Time(units) < rest {
-		units++
-	}
-	return min(units, g.cost)
+	units = min(g.rate.Units(rest), g.cost)
+	return units, max(rest-g.rate.Time(units), 0)
 }
 
 // Left implements limit.Settler, for the last item.

@@ -68,7 +68,7 @@ func TestGapTooEarly(t *testing.T) {
 	}{
 		{unit.NewRate(unit.Messages, 10, time.Second), 100, 0, 0, 10100 * time.Millisecond},
 		{unit.NewRate(unit.Messages, 10, time.Second), 100, 0, 4 * time.Second, 10100 * time.Millisecond},
-		{unit.NewRate(unit.Messages, 10, time.Second), 1, 0, 99 * time.Millisecond, 299 * time.Millisecond}, // a part counts as a unit
+		{unit.NewRate(unit.Messages, 10, time.Second), 1, 0, 99 * time.Millisecond, 200 * time.Millisecond}, // a part of a unit is left
 		{unit.NewRate(unit.Messages, 10, time.Second), 1, 0, 100 * time.Millisecond, 200 * time.Millisecond},
 		{unit.NewRate(unit.Messages, 3, time.Second), 2, 0, 333333334, time.Second + 1},
 	} {
@@ -78,6 +78,14 @@ func TestGapTooEarly(t *testing.T) {
 		wantNext(t, g, c.now, c.want)
 	}
 	g := NewGap(unit.NewRate(unit.Messages, 10, time.Second))
+	for i := range 36000 { // an hour in which each is a little early or late, as slots of a fleet are
+		now := time.Duration(i)*100*time.Millisecond + time.Duration(i%2)*time.Millisecond
+		g.Take(at(now), at(now), 1)
+	}
+	if next := g.Next(at(time.Hour), 0, 1).Sub(at(time.Hour)); next > 102*time.Millisecond {
+		t.Errorf("the next item waits %v", next)
+	}
+	g = NewGap(unit.NewRate(unit.Messages, 10, time.Second))
 	leaves(t, g, 0, 0, 7)
 	g.SetRate(at(0), unit.NewRate(unit.Messages, 0, time.Second), 0)
 	g.Take(at(time.Minute), at(time.Minute), 1)
