@@ -11,9 +11,11 @@ import (
 type hand struct {
 	machine *Machine
 	held    [3]block
-	floor   time.Time // no unit before this: a pause, or what the store did not hear of
-	last    time.Time // when the last item left
-	cost    int64     // what that item costs
+	floor   time.Time // no unit before this: a pause of the provider
+	taken   time.Time // when the last item was charged or, if it is known, when it left
+	last    time.Time // from when on its gap counts
+	cost    int64     // what it costs, and what answers have charged since
+	unheard bool      // the store has not heard of that item, which left at the member's share
 	debt    int64     // units that have left without a slot; the next blocks pay
 	counts  Counts
 }
@@ -171,16 +173,39 @@ func (h *hand) isFull() bool { return h.held[len(h.held)-1].units > 0 }
 
 // Left says that the item which Take has charged last has left at now. That may be much later, if the process has lost its
 // processor in between.
-func (h *hand) Left(now time.Time) { h.last = latest(h.last, now) }
-
-// free returns when the next unit may leave, whatever is in hand: not before floor, and from a leaky bucket not too soon
-// after the last item. The gap is that of the rate now in force, as in leaky.Gap. A rate of 0 has none: it blocks.
-func (h *hand) free() time.Time {
-	c := &h.machine.class
-	if !h.machine.late.keeps || c.Rate.IsZero() {
-		return h.floor
+func (h *hand) Left(now time.Time) {
+	if late := now.Sub(h.taken); late > 0 {
+		h.taken, h.last = now, h.last.Add(late)
 	}
-	return latest(h.floor, limit.After(h.last, c.Rate.Time(h.cost)).Add(-c.Late))
+}
+
+// use notes that an item of n units leaves now. If that is too early, it is none: an answer charges more, and that comes on top
+// of what is left of the gap.
+func (h *hand) use(now time.Time, n int64) {
+	if c := &h.machine.class; h.machine.late.keeps && h.gap().After(now) {
+		rest := h.gap().Add(c.Late).Sub(now)
+		owed := c.Rate.Units(rest)
+		h.last, h.cost = now.Add(rest-c.Rate.Time(owed)), n+owed
+		return
+	}
+	h.taken, h.last, h.cost, h.unheard = now, now, n, false
+}
+
+// free returns when the next unit may leave, whatever is in hand.
+func (h *hand) free() time.Time { return latest(h.floor, h.gap()) }
+
+// gap returns when the gap after the last item ends, at the rate now in force, as in leaky.Gap. Only a leaky bucket keeps items
+// apart, and slots of which the store has not heard the last. A rate of 0 has no gaps: it blocks.
+func (h *hand) gap() time.Time {
+	switch c := &h.machine.class; {
+	case c.Algorithm != Slots || c.Rate.IsZero():
+		return time.Time{}
+	case h.machine.late.keeps:
+		return limit.After(h.last, c.Rate.Time(h.cost)).Add(-c.Late)
+	case h.unheard:
+		return limit.After(h.last, c.Rate.Time(1))
+	}
+	return time.Time{}
 }
 
 // raise lets no unit leave before floor.

@@ -113,7 +113,7 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 		}
 	}
 	l.debt += n
-	l.last, l.cost = now, cost
+	l.use(now, cost)
 	l.drop(now, false)
 	if l.asked || m.mode == Stopped {
 		return

@@ -116,3 +116,50 @@ func goesOn(t *testing.T, a *alone, class Class) {
 		t.Errorf("%d leave in 3 s when the class has its rate again", n)
 	}
 }
+
+// TestGapOfACorrection charges 30 units more, by an answer, while the gap of an item of 100 is under way: the next one waits for
+// both, from when the item has left.
+func TestGapOfACorrection(t *testing.T) {
+	const late = 5 * time.Millisecond
+	for _, left := range []time.Duration{0, 2 * time.Second, 3 * time.Second} {
+		a := &alone{t: t, now: time.Unix(1_760_000_100, 0), store: Model{ID: "0"}}
+		a.join(Class{Name: "a", Rate: mustRate(t, "10 tokens/s"), Late: late}, "m", 1)
+		l, begin := a.m.Lease(""), a.now
+		l.Take(begin, begin, 100)
+		if left <= 2*time.Second {
+			l.Left(begin.Add(left))
+		}
+		l.Take(begin.Add(2*time.Second), begin.Add(2*time.Second), 30)
+		if left > 2*time.Second {
+			l.Left(begin.Add(left))
+		}
+		if free, want := l.free().Sub(begin), left+13*time.Second-late; free != want {
+			t.Errorf("the item has left after %v: the next one leaves after %v, want %v", left, free, want)
+		}
+	}
+}
+
+// TestGapAfterTheShare lets an item leave at the member's share while its class has a slow rate, and has the store back. The
+// next one leaves by the rate in force then.
+func TestGapAfterTheShare(t *testing.T) {
+	for _, burst := range []int64{1, 100} {
+		a := &alone{t: t, now: time.Unix(1_760_000_100, 0), store: Model{ID: "0"}}
+		class := Class{Name: "a", Rate: mustRate(t, "20 messages/s"), Burst: burst, Late: 20 * time.Millisecond}
+		slow := class
+		slow.Rate = mustRate(t, "1 messages/h")
+		a.join(slow, "m", 1)
+		l := a.m.Lease("")
+		l.Take(a.now, a.now, 1)
+		a.m.mode = OnShare
+		a.m.shift(a.now)
+		if burst == 1 && l.free().Before(a.now.Add(50*time.Minute)) {
+			t.Errorf("the next item may leave %v after one at 1 an hour", l.free().Sub(a.now))
+		}
+		if err := a.m.Set(a.now, class, Fallback{}); err != nil {
+			t.Fatal(err)
+		}
+		if free := l.free().Sub(a.now); free > 50*time.Millisecond {
+			t.Errorf("burst %d: the next item may leave %v after one at the slow rate", burst, free)
+		}
+	}
+}

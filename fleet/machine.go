@@ -297,9 +297,8 @@ func (m *Machine) shift(now time.Time) {
 	for _, l := range m.leases {
 		m.absence.withdraw(l)
 		if was == OnShare {
-			if l.drop(now, true); m.class.Algorithm == Slots && !m.class.Rate.IsZero() {
-				l.raise(l.tookAt.Add(m.class.Rate.Time(1)))
-			}
+			l.drop(now, true)
+			l.unheard = true
 		}
 		if l.lapse(now); mode == FromStore && len(l.spent) > 0 {
 			m.owing++
