@@ -23,37 +23,52 @@ func (g gone) add(now time.Time, c *Class) {
 		p = &c.keys.pace
 	}
 	if c.backing.share == nil {
-		g[c.name] = &goneClass{c, limit.After(now, p.horizon())}
+		g[c.name] = &goneClass{c, limit.After(now, min(p.horizon(), farAway))}
 	}
 }
 
-// forget forgets the classes that owe nothing any more.
-func (g gone) forget(now time.Time) {
+// farAway is when a class is asked again that owes something for ever, as far as anybody knows.
+const farAway = 24 * time.Hour
+
+// forget forgets the classes that owe nothing any more. It returns when to look again; limit.Never if there is none.
+func (g gone) forget(now time.Time) (next time.Time) {
+	next = limit.Never
 	for name, of := range g {
-		if of.until.After(now) {
-			continue
+		if !of.until.After(now) {
+			of.until = earlier(expiry(of.class.backing.leases(now)), now.Add(farAway))
 		}
-		if of.until = expiry(of.class.backing.leases(now)); !of.until.After(now) {
+		if of.until.After(now) {
+			next = earlier(next, of.until)
+		} else {
 			delete(g, name)
 		}
 	}
+	return next
 }
 
-// goOn makes a class go on from the one that had its name, as after a restart. It reports whether there is such a one.
+// goOn makes a class go on from the one that had its name, as after a restart. What answers say that are still to come
+// goes on to it, too. It reports whether there is such a one.
 func (g gone) goOn(now time.Time, c *Class) bool {
 	of := g[c.name]
 	if of == nil {
 		return false
 	}
 	delete(g, c.name)
-	resume(now, of.class.backing.leases(now), func(string) *Class { return c })
+	old := of.class
+	resume(now, old.backing.leases(now), func(string) *Class { return c })
+	defer old.lock().mu.Unlock()
+	if old.kind == c.kind && old.keys == nil && c.keys == nil {
+		old.heir = c
+	}
 	return true
 }
 
-// expiry returns when the last of some leases may be forgotten.
+// expiry returns when the last of some leases may be forgotten. What a class has learned is for ever.
 func expiry(leases []limit.Lease) (until time.Time) {
 	for i := range leases {
-		until = later(until, leases[i].Expires)
+		if _, ok := nameOfFinding(leases[i].Name); !ok {
+			until = later(until, leases[i].Expires)
+		}
 	}
 	return until
 }

@@ -2,6 +2,7 @@ package shaper
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"shaper/policy"
@@ -65,7 +66,7 @@ func TestClassComesBackLate(t *testing.T) {
 			t.Error("what has left is forgotten while it matters")
 		}
 		time.Sleep(31 * second)
-		s.Apply([]policy.Class{other})
+		synctest.Wait()
 		if len(s.gone) != 0 {
 			t.Error("what has left is remembered when it matters no more")
 		}
@@ -82,6 +83,42 @@ func TestClassComesBackLate(t *testing.T) {
 			t.Error("a message leaves at once, although nobody knows how many have left")
 		}
 	}, conf, other)
+}
+
+// What an answer charges to a class that is gone goes to the one that has come back, and a "too fast" too.
+func TestAnswersAfterAClassComesBack(t *testing.T) {
+	other, conf := named("other", leakyClass("1 packets/s")), classBy(policy.FixedWindow, "1000 tokens/day")
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		old, then := s.Class("test"), time.Now()
+		old.Pass(then, Cost{Tokens: 1})
+		s.Apply([]policy.Class{other})
+		s.Apply([]policy.Class{other, conf})
+		time.Sleep(second)
+		old.Provider().Settle(time.Now(), then, Cost{Tokens: 599})
+		if c := s.Class("test"); !c.Pass(time.Now(), Cost{Tokens: 400}) || c.Pass(time.Now(), Cost{Tokens: 1}) {
+			t.Error("the class that came back does not have 400 of 1,000 left")
+		}
+	}, conf, other)
+}
+
+// A class that is gone goes on under its parent, also if a reload replaces that: nothing leaves through the old one.
+func TestClassGoesAndItsParentIsReplaced(t *testing.T) {
+	parent, child := named("parent", leakyClass("10 packets/s")), under("parent", named("child", leakyClass("10 packets/s")))
+	quiet := parent
+	quiet.Quiet = []policy.Quiet{{}}
+	if !NewClass(start, parent).IsReplacedBy(quiet) {
+		quiet = named("parent", leakyClass("10 messages/s"))
+	}
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		c := s.Class("child")
+		s.Apply([]policy.Class{quiet})
+		if err := NewWaiter(c).Wait(bg, Cost{Packets: 1}, true); err != nil {
+			t.Error(err)
+		}
+		if c.Parent() != s.Class("parent") {
+			t.Error("it is under another parent")
+		}
+	}, parent, child)
 }
 
 // A crash after a class has come back forgets nothing that it had let out before it went.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"shaper/limit"
 	"shaper/policy"
 	"shaper/stats"
 )
@@ -20,6 +21,7 @@ type Shaper struct {
 	ledger  Ledger           // keeps the budgets of the classes; nil: only this process knows them
 	shares  map[string]Share // of the budgets that several processes share, by class
 	gone    gone             // the classes that Apply has removed
+	forgets *time.Timer      // goes off when one of them owes nothing any more; nil: there has been none
 }
 
 // New returns a Shaper without classes, on the most precise timers of the system. It has as
@@ -42,7 +44,14 @@ func newShaper(timers ...timer) *Shaper {
 
 // Close stops the pacers. Nothing that waits leaves any more, so the caller stops the
 // owners of waiting items before.
-func (s *Shaper) Close() { s.pacers.close() }
+func (s *Shaper) Close() {
+	s.mu.Lock()
+	if s.forgets != nil {
+		s.forgets.Stop()
+	}
+	s.mu.Unlock()
+	s.pacers.close()
+}
 
 // SetPunctual says whether a pacer wakes up early for a gap and waits the rest by looking at
 // the clock. It does so from the start.
@@ -121,7 +130,6 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	s.gone.forget(now)
 	var back []*Class
 	old := s.classes
 	s.classes = make(map[string]*Class, len(confs))
@@ -151,7 +159,7 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 		c.backing.keepIn(now, nil)
 		c.keepOut()
 	}
-	s.move(now, s.moves(confs))
+	s.move(now, append(s.moves(confs), s.movesOf(removed)...))
 	for _, conf := range confs {
 		s.classes[conf.Name].Set(now, conf)
 		s.classes[conf.Name].Share(now, s.shares[conf.Name])
@@ -159,7 +167,24 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 	for _, c := range back {
 		c.backing.keepIn(now, s.ledger) // which knows nothing of what the class goes on from
 	}
+	s.forget(now)
 	return removed
+}
+
+// forget forgets the classes that are gone and owe nothing any more, now and when others do so. The caller holds mu.
+func (s *Shaper) forget(now time.Time) {
+	next := s.gone.forget(now)
+	switch {
+	case next == limit.Never:
+	case s.forgets != nil:
+		s.forgets.Reset(next.Sub(now))
+	default:
+		s.forgets = time.AfterFunc(next.Sub(now), func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.forget(time.Now())
+		})
+	}
 }
 
 // A move puts a class under another parent.
@@ -174,6 +199,17 @@ func (s *Shaper) moves(confs []policy.Class) (moves []move) {
 		m := move{s.classes[confs[i].Name], parentOf(&confs[i], s.classes), confs[i]}
 		if m.class.Parent() != m.parent {
 			moves = append(moves, m)
+		}
+	}
+	return moves
+}
+
+// movesOf returns the moves of classes that are gone and whose parents others have replaced: nothing leaves through those any
+// more. The caller holds mu.
+func (s *Shaper) movesOf(removed []*Class) (moves []move) {
+	for _, c := range removed {
+		if p := c.Parent(); p != nil && s.classes[c.name] == nil && s.classes[p.name] != nil && s.classes[p.name] != p {
+			moves = append(moves, move{c, s.classes[p.name], c.Policy()})
 		}
 	}
 	return moves
