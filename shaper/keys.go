@@ -131,7 +131,8 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 	if !known && k.len() >= k.maxKeys() {
 		return k.visit(now, key)
 	}
-	if !known && k.followsShared(now, key) {
+	follows := !known && k.followsShared(now, key)
+	if follows {
 		kept, known = k.outOfShared(now, key)
 	}
 	c := k.reuse(now, key, kept, known)
@@ -141,6 +142,10 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 			state = restore(now, kept, &k.pace)
 		}
 		c = k.open(now, key, state)
+	}
+	if follows {
+		c.throttle.until = k.shared.throttle.until
+		c.update(now)
 	}
 	k.active[key] = c
 	return c
@@ -161,12 +166,12 @@ func (k *keys) visit(now time.Time, key policy.Key) *Class {
 // followsShared reports whether a key that is not remembered goes on from the shared bucket: the key
 // has been there, and that owes something. It would have its limit twice if it began anew.
 func (k *keys) followsShared(now time.Time, key policy.Key) bool {
-	if !k.visited.has(key) {
+	c := k.shared
+	if !k.visited.has(key) || c.shadow != nil { // a shadow lets keys leave as new ones
 		return false
 	}
-	c := k.shared
-	if m, _ := c.limiter.Memory(now); m.Until.After(now) {
-		return c.shadow == nil
+	if m, _ := c.limiter.Memory(now); m.Until.After(now) || c.throttle.until.After(now) {
+		return true
 	}
 	if c.joined == 0 && c.waiting == 0 {
 		k.visited.clear()

@@ -109,6 +109,19 @@ func TestKeysThatNeverShared(t *testing.T) {
 	}
 }
 
+// A key that leaves the shared bucket while that pauses goes on to pause, also if that owes nothing else.
+func TestKeysLeaveTheSharedBucketPausing(t *testing.T) {
+	c := NewClass(start, perSource(1, classBy(policy.GCRA, "1000 packets/s")))
+	first, shared := c.Join(start, client(1)), c.Join(start, client(2))
+	shared.Provider().ThrottledHere(start, 10*second, "429")
+	first.Quit(start)
+	shared.Quit(start)
+	own := c.Join(at(5*second), client(2))
+	if own == shared || own.Pass(at(9*second), Cost{Packets: 1}) || !own.Pass(at(10*second), Cost{Packets: 1}) {
+		t.Error("the key leaves the pause behind, or does not end it")
+	}
+}
+
 // keyOf returns the key of a client in a class.
 func keyOf(c *Class, n int) policy.Key {
 	conn := client(n)
