@@ -243,6 +243,7 @@ func TestCostBelowACost(t *testing.T) {
 		{class("account", "100 tokens/s", four) + class("child", "50 tokens/s", below+most), "class.child.cost"},
 		{class("account", "100 tokens/s", four+"\n"+total) + class("child", "50 tokens/s", below+four+"\n"+input), "class.child.settle"},
 		{class("account", "100 tokens/s", four) + class("child", "50 tokens/s", below+four), ""},
+		{class("account", "100 tokens/s", four) + class("team", "100 tokens/s", below) + class("child", "50 tokens/s", "parent = \"team\"\n"+most), "class.child.cost"},
 		{class("account", "100 tokens/s", four) + class("child", "50 tokens/s", below), ""},
 		{class("account", "100 messages/s", "cost = 2") + class("child", "50 tokens/s", below+most), ""},
 	} {

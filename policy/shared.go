@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -124,7 +125,7 @@ func (c warner) warnShared(key string, class *Class) {
 			`headroom = "2%", for example`)
 	case gap >= time.Millisecond && spare < wakeUp:
 		c.warn(join(join("class", class.Name), "headroom"), fmt.Sprintf("of a gap of %v it leaves %v for lateness; a wake-up is often later, and then its slot is lost", gap, spare),
-			fmt.Sprintf("at least %.2g %%", 100*float64(wakeUp)/float64(gap+wakeUp)))
+			fmt.Sprintf("at least %.1f %%", math.Ceil(1000*float64(wakeUp)/float64(gap+wakeUp))/10))
 	}
 }
 

@@ -102,18 +102,19 @@ func (c warner) warnAnswers(class *Class, carried map[Protocol]bool) {
 // warnPrices warns of a cost or settle that messages of the class do not use: the nearest class that has
 // one for the unit says it for all classes above.
 func (c warner) warnPrices(key string, class *Class) {
-	for above := c.above(class); above != nil; above = c.above(above) {
-		if above.Rate.Kind() != class.Rate.Kind() {
-			continue
+	const allowed = "leave out one of the two, or count in another unit"
+	nearest := func(has func(*Class) bool) *Class {
+		above := c.above(class)
+		for above != nil && !(above.Rate.Kind() == class.Rate.Kind() && has(above)) {
+			above = c.above(above)
 		}
-		const allowed = "leave out one of the two, or count in another unit"
-		if class.Cost != nil && above.Cost != nil && *class.Cost != *above.Cost {
-			c.warn(key+".cost", fmt.Sprintf("it says what a message costs in class %q, too, so that class's own cost is not used for it", above.Name), allowed)
-		}
-		if class.Settle != nil && above.Settle != nil && *class.Settle != *above.Settle {
-			c.warn(key+".settle", fmt.Sprintf("it says where an answer has the cost for class %q, too, so that class's own settle is not used for it", above.Name), allowed)
-		}
-		return
+		return above
+	}
+	if above := nearest(func(c *Class) bool { return c.Cost != nil }); above != nil && class.Cost != nil && *class.Cost != *above.Cost {
+		c.warn(key+".cost", fmt.Sprintf("it says what a message costs in class %q, too, so that class's own cost is not used for it", above.Name), allowed)
+	}
+	if above := nearest(func(c *Class) bool { return c.Settle != nil }); above != nil && class.Settle != nil && *class.Settle != *above.Settle {
+		c.warn(key+".settle", fmt.Sprintf("it says where an answer has the cost for class %q, too, so that class's own settle is not used for it", above.Name), allowed)
 	}
 }
 
