@@ -127,34 +127,58 @@ func (p *Policy) Close() {
 func (p *Policy) Class(name string) (*shaper.Class, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if class := p.shaper.Class(name); class != nil {
-		p.held[name] = true
-		return class, nil
+	class := p.shaper.Class(name)
+	if class == nil {
+		return nil, p.unknown(name)
 	}
+	p.held[name] = true
+	return class, nil
+}
+
+// find returns a class; nil for "". mu is held.
+func (p *Policy) find(name string) (class *shaper.Class, err error) {
+	if name != "" {
+		if class = p.shaper.Class(name); class == nil {
+			err = p.unknown(name)
+		}
+	}
+	return class, err
+}
+
+// unknown returns the error for a class that the file has not. mu is held.
+func (p *Policy) unknown(name string) error {
 	var names []string
 	for _, class := range p.shaper.Classes() {
 		names = append(names, class.Name())
 	}
-	return nil, fmt.Errorf("client: %s has no class %q; %s", p.path, name, policy.Hint(name, "classes", names))
+	return fmt.Errorf("client: %s has no class %q; %s", p.path, name, policy.Hint(name, "classes", names))
 }
 
 // Transport returns a Transport whose requests wait for a class of messages.
 func (p *Policy) Transport(class string) (*Transport, error) {
-	c, err := p.Class(class)
-	if err != nil {
-		return nil, err
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.shaper.Class(class)
+	if c == nil {
+		return nil, p.unknown(class)
 	}
-	return newTransport(c)
+	t, err := newTransport(c)
+	if err == nil {
+		p.held[class] = true
+	}
+	return t, err
 }
 
 // Limits returns the limits of connections, for a Dialer or a Listener: what they write is in
 // one class, and what they read in another, as with class and return_class of a listener of the
 // file. "" limits nothing. A class of connections limits how many open.
 func (p *Policy) Limits(class, returnClass string) (l Limits, err error) {
-	if l.Write, err = p.orNone(class); err != nil {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l.Write, err = p.find(class); err != nil {
 		return Limits{}, err
 	}
-	if l.Read, err = p.orNone(returnClass); err != nil {
+	if l.Read, err = p.find(returnClass); err != nil {
 		return Limits{}, err
 	}
 	if l.Write != nil && l.Write.Counts(unit.Connections) {
@@ -163,13 +187,6 @@ func (p *Policy) Limits(class, returnClass string) (l Limits, err error) {
 	if err := l.check("udp"); err != nil { // limits of tcp pass, too; a Dialer or a Listener checks its own network
 		return Limits{}, err
 	}
+	p.held[class], p.held[returnClass] = true, true
 	return l, nil
-}
-
-// orNone is Class; nil for "".
-func (p *Policy) orNone(name string) (*shaper.Class, error) {
-	if name == "" {
-		return nil, nil
-	}
-	return p.Class(name)
 }

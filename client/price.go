@@ -77,6 +77,10 @@ func seen(req *http.Request) *policy.Message {
 	if path == "" {
 		path = "/"
 	}
+	fmt.Fprintf(headers, "Host: %s\r\n", cmp.Or(req.Host, req.URL.Host)) // what Go keeps apart
+	if req.ContentLength > 0 {
+		fmt.Fprintf(headers, "Content-Length: %d\r\n", req.ContentLength)
+	}
 	req.Header.Write(headers) // to memory, which does not fail
 	return &policy.Message{Method: []byte(cmp.Or(req.Method, http.MethodGet)), Host: []byte(host), Path: []byte(path), Headers: headers.Bytes()}
 }

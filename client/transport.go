@@ -29,7 +29,7 @@ import (
 // out to be closed, counts once.
 //
 // A request costs what the cost of the class says (policy.Cost), or else one message. A Transport reads
-// no bodies: if the class, or one above it, has a cost in JSON, settle, throttled_by or a rate in bytes,
+// no bodies: if the class, or one above it, has a cost in JSON, settle, throttled_by or a rate in other units,
 // each request is an error.
 //
 // Several goroutines may use a Transport at the same time. Its fields may not change while
