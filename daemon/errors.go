@@ -52,9 +52,9 @@ func CodeOf(err error) Code {
 		return answered.Code
 	case errors.As(err, &mistakes):
 		return CodePolicy
-	case errors.As(err, &bind) && errors.Is(err, fs.ErrPermission):
+	case errors.As(err, &bind) && bind.denied:
 		return CodePermission
-	case errors.As(err, &bind):
+	case errors.As(err, &bind): // also a file that may not be read: at the next start it may be readable
 		return CodeFailed
 	case errors.As(err, &path) && (path.Op == "open" || path.Err == syscall.EISDIR):
 		return CodeNoFile

@@ -19,6 +19,7 @@ type unbound struct {
 	policy *policy.Policy
 	errs   policy.Errors
 	causes []error // one for each of errs
+	denied bool    // the process lacks a permission to bind something
 }
 
 func (u *unbound) Error() string   { return u.errs.Error() }
@@ -49,6 +50,7 @@ func (u *unbound) add(key string, err error) {
 	case strings.HasSuffix(key, ".users"):
 		help = needsUsers
 	}
+	u.denied = u.denied || isBound(key) && errors.Is(err, fs.ErrPermission)
 	u.errs = append(u.errs, u.policy.BindError(key, address, err.Error(), help))
 	u.causes = append(u.causes, err)
 }
@@ -106,6 +108,11 @@ func remedy(err error) string {
 		return needsDirectory
 	}
 	return ""
+}
+
+// isBound reports whether a key names what shaper binds, and not a file that it reads.
+func isBound(key string) bool {
+	return key == "daemon.control" || key == "daemon.http" || strings.HasSuffix(key, ".listen") || strings.HasSuffix(key, ".mode")
 }
 
 // isTLSKey reports whether a key names a TLS file.

@@ -73,3 +73,19 @@ func TestUnboundIsNoMissingFile(t *testing.T) {
 		t.Errorf("%v has the code %v", u, CodeOf(u))
 	}
 }
+
+// A file that may not be read is a matter of files: a later start may find it readable. Only a socket that may
+// not be bound lacks a permission of the service.
+func TestUnboundLacksPermission(t *testing.T) {
+	denied := &fs.PathError{Op: "open", Path: "/x", Err: syscall.EACCES}
+	for key, want := range map[string]Code{
+		"daemon.control": CodePermission, "daemon.http": CodePermission, "listener.a.b.listen": CodePermission, "listener.a.mode": CodePermission,
+		"daemon.state": CodeFailed, "listener.a.tls.cert": CodeFailed, "listener.a.upstream_tls.key": CodeFailed, "listener.a.users": CodeFailed,
+		"fleet.a.password_file": CodeFailed, "fleet.a.tls.ca": CodeFailed,
+	} {
+		u := &unbound{policy: &policy.Policy{}}
+		if u.add(key, denied); CodeOf(u) != want {
+			t.Errorf("%s: the code is %v, want %v", key, CodeOf(u), want)
+		}
+	}
+}
