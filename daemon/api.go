@@ -89,7 +89,14 @@ func (d *daemon) serveSet(by caller, r *http.Request) (any, error) {
 	if len(values) == 0 {
 		return nil, usageError("nothing to set; a request is like {\"rate\": \"20mbit\", \"for\": \"10m\"}")
 	}
-	return d.keeper.set(by, r.PathValue("name"), values, time.Duration(lasts))
+	name := r.PathValue("name")
+	done, err := d.keeper.set(by, name, values, time.Duration(lasts))
+	if p := d.keeper.view.Load().policy; err != nil && CodeOf(err) == CodePolicy {
+		if _, ok := p.Class(name); !ok {
+			return nil, noClass(name, p)
+		}
+	}
+	return done, err
 }
 
 func (d *daemon) serveClose(by caller, r *http.Request) (any, error) {

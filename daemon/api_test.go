@@ -74,7 +74,7 @@ func TestAPI(t *testing.T) {
 		{"PATCH", "/v1/classes/slow", `{"rate": "1mbit", "for": "1m"}`, 200, `"new": "1mbit"`},
 		{"PATCH", "/v1/classes/slow", `{"rate": 7}`, 400, "cannot unmarshal"},
 		{"PATCH", "/v1/classes/slow", `{}`, 400, "nothing to set"},
-		{"PATCH", "/v1/classes/none", `{"rate": "1mbit"}`, 422, `"code": "policy"`},
+		{"PATCH", "/v1/classes/none", `{"rate": "1mbit"}`, 404, `"code": "not_found"`},
 		{"GET", "/v1/shadow", "", 200, `"file": ""`},
 		{"DELETE", "/v1/shadow", "", 409, "no policy runs in the shadow"},
 		{"POST", "/v1/shadow", `{"file": "next.toml", "text": "[class"}`, 422, `next.toml:1:`},

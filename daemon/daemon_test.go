@@ -342,7 +342,7 @@ func TestSetErrors(t *testing.T) {
 		want              Code
 	}{
 		{"slow", "rate", "quick", CodePolicy},
-		{"slwo", "rate", "1mbit", CodePolicy},
+		{"slwo", "rate", "1mbit", CodeNotFound},
 		{"slow", "for", "1m", CodeUsage},
 		{"slow", "for", "0s", CodeUsage},
 	} {

@@ -85,6 +85,15 @@ func mistakesOf(err error) (mistakes policy.Errors) {
 	return mistakes
 }
 
+// noClass returns the answer to a request about a class that the policy does not have.
+func noClass(name string, p *policy.Policy) error {
+	var names []string
+	for _, c := range p.Classes {
+		names = append(names, c.Name)
+	}
+	return &Error{Code: CodeNotFound, Message: fmt.Sprintf("there is no class %q; %s", name, policy.Hint(name, "classes", names))}
+}
+
 // usageError returns the answer to a request that makes no sense.
 func usageError(format string, args ...any) error {
 	return &Error{Code: CodeUsage, Message: fmt.Sprintf(format, args...)}

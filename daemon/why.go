@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"shaper/limit"
-	"shaper/policy"
 	"shaper/shaper"
 )
 
@@ -40,11 +39,7 @@ func (d *daemon) serveWhy(_ caller, r *http.Request) (any, error) {
 	name := r.PathValue("name")
 	w, ok := d.why(name)
 	if !ok {
-		var names []string
-		for _, c := range d.keeper.view.Load().policy.Classes {
-			names = append(names, c.Name)
-		}
-		return nil, &Error{Code: CodeNotFound, Message: fmt.Sprintf("there is no class %q; %s", name, policy.Hint(name, "classes", names))}
+		return nil, noClass(name, d.keeper.view.Load().policy)
 	}
 	return w, nil
 }

@@ -106,7 +106,8 @@ func set(c *cli.Context) error {
 	}
 	return ask(c,
 		func(d *daemon.Client, c *cli.Context) (daemon.Changed, error) {
-			return d.Set(c.Context, c.Args().First(), values, lasts)
+			done, err := d.Set(c.Context, c.Args().First(), values, lasts)
+			return done, aboutName(err)
 		},
 		func(w io.Writer, done daemon.Changed) {
 			printChanges(w, done.Changes)

@@ -30,6 +30,14 @@ func usageError(format string, args ...any) error {
 	return usage{fmt.Errorf("shaper: "+format, args...)}
 }
 
+// aboutName makes an error of a command line of the answer of a daemon that has nothing of the name there.
+func aboutName(err error) error {
+	if daemon.CodeOf(err) == daemon.CodeNotFound {
+		return usageError("%w", err)
+	}
+	return err
+}
+
 // exitCode returns the exit code of an error.
 func exitCode(err error) int {
 	switch {

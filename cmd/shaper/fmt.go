@@ -113,8 +113,8 @@ func replaceFile(path, text string) (err error) {
 		return err
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
+	if err != nil { // not wrapped: the file itself can be opened
+		return fmt.Errorf("shaper: cannot write a file beside %s: %v", path, err)
 	}
 	defer func() {
 		if err != nil {

@@ -67,6 +67,14 @@ func TestFmtRefuses(t *testing.T) {
 	}
 }
 
+// A file that can be opened but not replaced has the code of what fails. Here the name of the new file beside
+// it is too long.
+func TestFmtCannotWrite(t *testing.T) {
+	name := strings.Repeat("a", 250) + ".toml"
+	t.Chdir(trial.Files(t, map[string]string{name: "a=1\n"}))
+	want(t, 1, []string{"shaper: cannot write a file beside " + name}, "fmt", "-w", name)
+}
+
 // Changes that are far apart are in hunks of their own.
 func TestUnified(t *testing.T) {
 	lines := strings.Split("a b c d e f g h i j k l m", " ")

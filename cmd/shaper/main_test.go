@@ -217,7 +217,7 @@ func TestOperate(t *testing.T) {
 	want(t, 0, []string{"nothing has changed\n"}, "reload", "-c", p.path)
 	want(t, 0, []string{"~ class slow: rate 64KiB/s -> 2mbit\nuntil the next reload\n"}, "set", "slow", "rate=2mbit", "-c", p.path)
 	want(t, 65, []string{`class.slow.rate: "x" is not a rate`}, "set", "slow", "rate=x", "-c", p.path)
-	want(t, 65, []string{`there is no class "slwo"; did you mean "slow"?`}, "set", "slwo", "rate=1mbit", "-c", p.path)
+	want(t, 64, []string{`shaper: there is no class "slwo"; did you mean "slow"?`}, "set", "slwo", "rate=1mbit", "-c", p.path)
 	want(t, 64, []string{`there is no listener "none"; listeners: echo`}, "explain", "::1", "--listener=none", "-c", p.path)
 	want(t, 1, []string{"there is no session 99"}, "sessions", "close", "99", "-c", p.path)
 	want(t, 0, nil, "sessions", "-c", p.path, "close", "1")

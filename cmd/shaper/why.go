@@ -28,10 +28,7 @@ func why(c *cli.Context) error {
 	return ask(c,
 		func(d *daemon.Client, c *cli.Context) (daemon.Why, error) {
 			w, err := d.Why(c.Context, c.Args().First())
-			if daemon.CodeOf(err) == daemon.CodeNotFound {
-				return w, usageError("%w", err)
-			}
-			return w, err
+			return w, aboutName(err)
 		},
 		func(w io.Writer, why daemon.Why) { writeWrapped(w, why.String()) })
 }
