@@ -132,6 +132,16 @@ func (f *tlsFiles) users(path string) *entry.Users {
 	return users
 }
 
+// usersOf returns who may log in at a listener now; nil if nobody has to, or there is none.
+func (s *Server) usersOf(listener string) *entry.Users {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sv := s.services[listener]; sv != nil {
+		return sv.terms.Load().secure.users
+	}
+	return nil
+}
+
 // minTLS is the oldest version that we speak. RFC 8996 forbids older ones.
 const minTLS = tls.VersionTLS12
 

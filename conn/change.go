@@ -51,6 +51,11 @@ func (s *Server) Prepare(p *policy.Policy, files Files) (*Change, error) {
 		c.Abort()
 		return nil, errors.Join(errs...)
 	}
+	for name, one := range c.secure {
+		if one.users != nil {
+			one.users.Follow(s.usersOf(name))
+		}
+	}
 	return c, nil
 }
 

@@ -2,6 +2,7 @@ package conn
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -27,6 +28,7 @@ type entrance struct {
 	to       entry.Destination // where the client wants to go
 	user     string            // who has logged in; "": nobody
 	users    *entry.Users      // by which the user has logged in
+	forget   func()            // ends a comparison of the password that has not begun; nil: there was none
 
 	forwarded frame.Link // of the one request that the client has asked by a URL; nil: there is none
 }
@@ -157,14 +159,17 @@ func (e *entrance) relayMade(a *association, err error) {
 }
 
 // login compares the password with the present file, or with the one before if a reload has taken that
-// away. It does so in a goroutine of its own, since that takes long.
+// away. It does so in a goroutine of its own, since that takes long. It waits for others, until the session ends.
 func (e *entrance) login(s entry.Step) {
 	t := e.session
 	e.users = cmp.Or(t.service.terms.Load().secure.users, t.conf.secure.users)
 	users := e.users
+	ctx, cancel := context.WithCancel(t.server.ctx)
+	e.forget = cancel
 	t.server.wg.Go(func() {
 		defer t.server.rescue(t)
-		ok := users.Check(s.User, s.Password, time.Now())
+		defer cancel()
+		ok := users.Check(ctx, s.User, s.Password, time.Now)
 		t.do(func(*tcpSession) { e.loggedIn(s, ok) })
 	})
 }
@@ -223,7 +228,13 @@ func (e *entrance) connected() bool {
 
 // finish implements part. A client without an answer gets one: why the session ends.
 func (e *entrance) finish(result stats.Result) {
-	if e == nil || e.protocol == nil {
+	if e == nil {
+		return
+	}
+	if e.forget != nil {
+		e.forget()
+	}
+	if e.protocol == nil {
 		return
 	}
 	t := e.session

@@ -235,6 +235,67 @@ func TestPasswordChanges(t *testing.T) {
 	}
 }
 
+// basicTo asks for a server as a user who logs in.
+func basicTo(server, user, password string) string {
+	return fmt.Sprintf("CONNECT %s HTTP/1.1\r\nProxy-Authorization: Basic %s\r\n\r\n", server, base64.StdEncoding.EncodeToString([]byte(user+":"+password)))
+}
+
+// Who has logged in before still may after others have guessed, also if there was a reload.
+func TestKnownAfterReload(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		server, conns := listen(t)
+		ann, bob := hashOf(t, "ann's"), hashOf(t, "bob's")
+		users := filepath.Join(trial.Files(t, map[string]string{"users": "ann:" + ann + "\nbob:" + bob}), "users")
+		text := entryTo("connect", `allow = "127.0.0.1"`, fmt.Sprintf("users = %q", users))
+		r := run(t, text)
+		login := func(user, password, want string) {
+			t.Helper()
+			client := r.dial("l")
+			send(t, client, basicTo(server, user, password))
+			expect(t, client, want)
+		}
+		login("ann", "ann's", "HTTP/1.1 200 ")
+		next(t, conns)
+		login("bob", "bob's", "HTTP/1.1 200 ")
+		next(t, conns)
+		if err := os.WriteFile(users, []byte("ann:"+ann+"\nbob:"+hashOf(t, "new")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.reload(text)
+		for range 5 {
+			login("eve", "guess", "HTTP/1.1 407 ")
+		}
+		login("ann", "ann's", "HTTP/1.1 200 ")
+		next(t, conns)
+		login("bob", "bob's", "HTTP/1.1 407 ") // his password is another one now
+	})
+}
+
+// Clients that log in at the same time wait for each other.
+func TestLoginsAtOnce(t *testing.T) {
+	server, _ := listen(t)
+	hash, err := bcrypt.GenerateFromPassword([]byte("secret"), 9) // takes longer than the clients need to connect
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := ""
+	for i := range 6 {
+		lines += fmt.Sprintf("user%d:%s\n", i, hash)
+	}
+	users := filepath.Join(trial.Files(t, map[string]string{"users": lines}), "users")
+	r := run(t, entryTo("connect", `allow = "127.0.0.1"`, fmt.Sprintf("users = %q", users), `connect_timeout = "4m"`))
+	var clients []tcpConn
+	for range 6 {
+		clients = append(clients, r.dial("l"))
+	}
+	for i, client := range clients {
+		send(t, client, basicTo(server, fmt.Sprintf("user%d", i), "secret"))
+	}
+	for _, client := range clients {
+		expect(t, client, "HTTP/1.1 200 ")
+	}
+}
+
 // Only who logs in gets in. Neither names nor passwords are in the log.
 func TestEntryUsers(t *testing.T) {
 	users := filepath.Join(trial.Files(t, map[string]string{"users": "ann:" + hashOf(t, "se:cret") + "\n"}), "users")

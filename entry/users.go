@@ -1,6 +1,8 @@
 package entry
 
 import (
+	"cmp"
+	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -16,19 +18,30 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// Users are those who may log in, with the hashes of their passwords. They never change. Any
-// number of goroutines may use them.
+// Users are those who may log in, with the hashes of their passwords. They never change, and any
+// number of goroutines may use them, once Follow was called.
 type Users struct {
 	hashes map[string]hash
-	nobody hash   // what an unknown user's password is compared with, so that it takes as long
-	key    []byte // of the cache; random
+	nobody hash // what an unknown user's password is compared with, so that it takes as long
+	logins *logins
+}
+
+// logins are those of the past, and those under way.
+type logins struct {
+	key    []byte        // of the MACs; random
+	places chan struct{} // has one for each comparison under way
 
 	// mu guards the fields below.
 	mu     sync.Mutex
-	known  map[string][]byte // by user: a MAC of the password that was right
-	window time.Time         // when the present second of tries began
-	tries  int               // wrong passwords in it
-	busy   int               // comparisons under way
+	known  map[string]login
+	window time.Time // when the present second of tries began
+	tries  int       // wrong passwords in it
+}
+
+// A login is one of a user that was right.
+type login struct {
+	hash hash   // of the password then
+	sum  []byte // a MAC of the password
 }
 
 // A hash is that of a password. Two that are equal are the same in both files.
@@ -54,8 +67,8 @@ var (
 // ParseUsers reads a file of lines NAME:HASH. Empty lines and those that begin with # are
 // skipped. No error repeats a name or a hash.
 func ParseUsers(text string) (*Users, error) {
-	u := &Users{hashes: map[string]hash{}, key: make([]byte, 32), known: map[string][]byte{}}
-	rand.Read(u.key)
+	u := &Users{hashes: map[string]hash{}, logins: &logins{key: make([]byte, 32), places: make(chan struct{}, maxBusy), known: map[string]login{}}}
+	rand.Read(u.logins.key)
 	number := 0
 	for line := range strings.Lines(text) {
 		number++
@@ -88,51 +101,60 @@ func (u *Users) Keeps(user string, earlier *Users) bool {
 	return known && earlier != nil && earlier.hashes[user] == h
 }
 
+// Follow lets those who have logged in by an earlier file stay known, if they have the same hash, and lets
+// both files have the same bounds. Call it before others use u, or with one that follows u. earlier may be nil.
+func (u *Users) Follow(earlier *Users) {
+	if earlier != nil && u.logins != earlier.logins { // if they are the same, others may use u
+		u.logins = earlier.logins
+	}
+}
+
 // Check reports whether a user has this password. It takes some 50 ms, but less for the password
-// that was right before. If maxTries were wrong in this second, or maxBusy are being compared, it
-// returns false at once. Call it in a goroutine of its own.
-func (u *Users) Check(user, password string, now time.Time) bool {
-	mac := hmac.New(sha256.New, u.key)
+// that was right before. While maxBusy are being compared, it waits until ctx ends. If maxTries were wrong in
+// this second, it returns false at once. Call it in a goroutine of its own.
+func (u *Users) Check(ctx context.Context, user, password string, now func() time.Time) bool {
+	l := u.logins
+	mac := hmac.New(sha256.New, l.key)
 	mac.Write([]byte(password))
-	sum := mac.Sum(nil)
-	if right, decided := u.enter(user, sum, now); decided {
+	one := login{u.hashes[user], mac.Sum(nil)}
+	if right, decided := l.decide(user, one, now()); decided {
 		return right
 	}
-	h, known := u.hashes[user]
-	if !known {
-		h = u.nobody
+	select {
+	case l.places <- struct{}{}:
+		defer func() { <-l.places }()
+	case <-ctx.Done():
+		return false
 	}
-	right := h.matches(password) && known
-	u.leave(user, sum, right)
+	if right, decided := l.decide(user, one, now()); decided { // others may have guessed meanwhile
+		return right
+	}
+	right := cmp.Or(one.hash, u.nobody).matches(password) && one.hash != nil
+	l.note(user, one, right)
 	return right
 }
 
-// enter decides what can be decided without a comparison. Otherwise leave must follow.
-func (u *Users) enter(user string, sum []byte, now time.Time) (right, decided bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if known := u.known[user]; known != nil && subtle.ConstantTimeCompare(known, sum) == 1 {
+// decide decides what can be decided without a comparison.
+func (l *logins) decide(user string, one login, now time.Time) (right, decided bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if known, ok := l.known[user]; ok && known.hash == one.hash && subtle.ConstantTimeCompare(known.sum, one.sum) == 1 {
 		return true, true
 	}
-	if now.Sub(u.window) >= time.Second {
-		u.window, u.tries = now, 0
+	if now.Sub(l.window) >= time.Second {
+		l.window, l.tries = now, 0
 	}
-	if u.tries >= maxTries || u.busy >= maxBusy {
-		return false, true
-	}
-	u.busy++
-	return false, false
+	return false, l.tries >= maxTries
 }
 
-// leave notes the result of a comparison.
-func (u *Users) leave(user string, sum []byte, right bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.busy--
+// note notes the result of a comparison.
+func (l *logins) note(user string, one login, right bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if right {
-		u.known[user] = sum
+		l.known[user] = one
 	} else {
-		u.tries++
+		l.tries++
 	}
 }
 
