@@ -90,7 +90,7 @@ func (l *lostAddrs) present(now time.Time, all []netip.Addr) []netip.Addr {
 }
 
 // origin is the address of bind that a session leaves from. Its methods take the session's bind,
-// which never changes. The lock of the session guards it.
+// which never changes. The lock of a TCP session guards that of its course.
 type origin struct {
 	place uint8 // in bind, from 1; 0: none is chosen yet, or the kernel chooses
 	unfit uint8 // how many addresses of bind could not be used for the present address of the upstream

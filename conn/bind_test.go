@@ -319,6 +319,40 @@ func TestDatagramsFromALostAddress(t *testing.T) {
 	})
 }
 
+// losesForLong makes a listener leave out addresses of bind for longer than any test takes, and says whose
+// turn it is of those towards IPv4.
+func (sv *service) losesForLong(turn uint32, lost ...netip.Addr) {
+	sv.lost.mu.Lock()
+	defer sv.lost.mu.Unlock()
+	sv.turns[1].Store(turn)
+	sv.lost.until = map[netip.Addr]time.Time{}
+	for _, from := range lost {
+		sv.lost.until[from] = time.Now().Add(time.Hour)
+	}
+}
+
+// A session of datagrams tries each address of bind once, also if only one was not known to be lost, whosever
+// turn it is.
+func TestDatagramsTryEachAddress(t *testing.T) {
+	to := bindUDP(t, "127.0.0.1:0").LocalAddr().String()
+	foreign := [2]netip.Addr{netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("198.51.100.2")}
+	r := run(t, class("c", fast)+listener("l", "udp", to, "c", fmt.Sprintf("bind = [%q, %q]", foreign[0], foreign[1])))
+	for turn := range uint32(2) {
+		r.service("l").losesForLong(turn, foreign[0])
+		counted, logged := r.failures(to)[stats.Unfit], len(r.log.String())
+		send(t, dialUDP(t, r.addr("l")), "x")
+		until(t, "the session has failed", func() bool { return strings.Contains(r.log.String()[logged:], unreachable.String()) })
+		if n := r.failures(to)[stats.Unfit] - counted; n != 2 {
+			t.Errorf("turn %d: %d failures are counted, want 2", turn, n)
+		}
+		for _, from := range foreign {
+			if log := r.log.String()[logged:]; strings.Count(log, "from "+from.String()) != 1 {
+				t.Errorf("turn %d: %v is not there once: %s", turn, from, log)
+			}
+		}
+	}
+}
+
 // A policy in the shadow chooses among its own addresses.
 func TestBindInShadow(t *testing.T) {
 	p := parse(t, binding("192.0.2.9:1", "20 connections/s", `per = "bind"`, []netip.Addr{ourTwo, ourSix}))

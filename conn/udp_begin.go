@@ -85,20 +85,21 @@ func (t *udpSession) begin(leads *upstream.Set) (err error) {
 // begins from the next one. The lock of the routes is held.
 func (t *udpSession) beginFromOurs() (err error) {
 	var lost []error
-	reaching := 0
-	for _, from := range t.conf.Bind {
-		if policy.Reaches(from, t.destination.Addr()) {
-			reaching++
-		}
-	}
-	for range max(1, reaching) {
+	var ours origin
+	for {
 		if err = t.beginFrom(); !t.service.lost.note(t.started, err) {
 			break
 		}
 		lost = append(lost, fmt.Errorf("dial %v: %w", t.destination, err))
 		err = errors.Join(lost...)
+		if len(lost) == 1 {
+			ours.set(t.conf.Bind, t.from)
+		}
+		if !ours.next(t.conf.Bind, t.destination.Addr()) {
+			break
+		}
 		t.quitClasses()
-		t.from = netip.Addr{}
+		t.from = ours.of(t.conf.Bind)
 	}
 	if err == nil && lost != nil {
 		t.socket.server.warn(t.service, t.conf.Name, failedOver, []any{"client", t.key.client, "upstream", t.name, "address", t.destination, "err", errors.Join(lost...)})
@@ -106,7 +107,7 @@ func (t *udpSession) beginFromOurs() (err error) {
 	return err
 }
 
-// beginFrom chooses an address of ours, and begins the session from there. The lock of the routes is held.
+// beginFrom chooses an address of ours, unless one is chosen, and begins the session from there. The lock of the routes is held.
 func (t *udpSession) beginFrom() error {
 	u, who := t.socket, t.describe()
 	up, down := u.server.routing.routes.classify(who, t.conf)
