@@ -353,6 +353,17 @@ func TestDatagramsTryEachAddress(t *testing.T) {
 	}
 }
 
+// A lost address is logged, however the session fares from the next one.
+func TestLostAddressIsLogged(t *testing.T) {
+	const beyond = "198.51.100.9:7" // not from the loopback device
+	r := run(t, class("c", fast)+listener("l", "udp", beyond, "c", `bind = ["198.51.100.1", "127.0.0.2"]`))
+	send(t, dialUDP(t, r.addr("l")), "x")
+	until(t, "the session has failed", func() bool { return r.service("l").stats.Ended[stats.DialFailed].Load() == 1 })
+	if log := r.log.String(); !strings.Contains(log, "from 198.51.100.1: bind") {
+		t.Errorf("the log is %s", log)
+	}
+}
+
 // A policy in the shadow chooses among its own addresses.
 func TestBindInShadow(t *testing.T) {
 	p := parse(t, binding("192.0.2.9:1", "20 connections/s", `per = "bind"`, []netip.Addr{ourTwo, ourSix}))

@@ -74,17 +74,20 @@ func (t *udpSession) begin(leads *upstream.Set) (err error) {
 	if t.name == policy.Echo {
 		t.up.echo = &t.down
 	}
-	u.server.routing.mu.RLock()
-	defer u.server.routing.mu.RUnlock()
-	err = t.beginFromOurs()
+	lost, err := t.beginFromOurs()
 	begun = err == nil
+	if len(lost) > 0 && !errors.As(err, new(*lostError)) { // otherwise whoever gets err logs it
+		u.server.warn(t.service, t.conf.Name, failedOver, []any{"client", t.key.client, "upstream", t.name, "address", t.destination, "err", errors.Join(lost...)})
+	}
 	return err
 }
 
 // beginFromOurs begins the session from an address of ours. If this machine does not have that, it
-// begins from the next one. The lock of the routes is held.
-func (t *udpSession) beginFromOurs() (err error) {
-	var lost []error
+// begins from the next one. lost says so of each that it has tried; if there is no other, err does.
+func (t *udpSession) beginFromOurs() (lost []error, err error) {
+	mu := &t.socket.server.routing.mu
+	mu.RLock()
+	defer mu.RUnlock()
 	var ours origin
 	for {
 		if err = t.beginFrom(); !t.service.lost.note(t.started, err) {
@@ -101,10 +104,7 @@ func (t *udpSession) beginFromOurs() (err error) {
 		t.quitClasses()
 		t.from = ours.of(t.conf.Bind)
 	}
-	if err == nil && lost != nil {
-		t.socket.server.warn(t.service, t.conf.Name, failedOver, []any{"client", t.key.client, "upstream", t.name, "address", t.destination, "err", errors.Join(lost...)})
-	}
-	return err
+	return lost, err
 }
 
 // beginFrom chooses an address of ours, unless one is chosen, and begins the session from there. The lock of the routes is held.
