@@ -113,6 +113,30 @@ func TestLargestBursts(t *testing.T) {
 	mustParse(t, fmt.Sprintf(text, "4GiB")+"[class.b]\nrate = \"1mbit\"\nparent = \"a\"\n")
 }
 
+// All that leaves by a device is in a class alone there, so any rule may lead to it.
+func TestRulesOfAClassAlone(t *testing.T) {
+	const text = `
+[class.all]
+rate = "20mbit"
+[listener.web]
+listen = "127.0.0.1:1080"
+mode = "connect"
+inside = "http"
+users = "users"
+allow = "any"
+class = "all"
+[tc.eth0]
+class = "all"
+[[rule]]
+class = "all"
+`
+	for _, key := range []string{`listener = "web"`, `user = "ops-*"`, `server_name = "*.example"`, `protocol = "http"`, `path = "/v1/*"`} {
+		if _, warnings, err := Parse("t.toml", []byte(text+key+"\n")); err != nil || len(warnings) > 0 {
+			t.Errorf("%s: %v, warnings %v", key, err, warnings)
+		}
+	}
+}
+
 // With also checks that the kernel can do what a class says.
 func TestTCWith(t *testing.T) {
 	_, err := mustParse(t, kernelPolicy).With("otp", map[string]string{"rate": "0bit"})
