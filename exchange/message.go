@@ -25,7 +25,7 @@ type message struct {
 	tag               uint16
 	refusable, close  bool
 	inOrder           bool
-	late              bool // it came after the connection had begun to retire, or behind such a message: it never leaves
+	late              bool // it came after the connection had begun to retire, and never leaves
 
 	// For a message that may be sent again; see retry.
 	repeatable bool

@@ -9,15 +9,15 @@ import (
 	"shaper/stats"
 )
 
-// A connection retires because it is old, or because its host stops. Counted messages of the client that come from then on
-// are late: they wait, so that those before them get their answers, and do not leave any more. Messages that may overtake them,
-// such as keep-alives, still pass. Then the connection ends as its protocol ends
-// connections:
+// A connection retires because it is old, or because its host stops. Counted messages of the client
+// that come from then on are late: they do not leave any more, and those before them get their turns
+// and their answers. What may overtake, such as keep-alives, still passes. Then the connection ends as
+// its protocol ends connections:
 //
 //	http     the next answer has "Connection: close". An old connection without a request waits for
 //	         one; if the host stops, it ends
-//	smpp     both peers get an unbind. After it only the client's answers pass: the provider would deliver again what
-//	         has none
+//	smpp     both peers get an unbind. After it only the client's answers pass: the provider would
+//	         deliver again what has none
 //	others   both connections end, if nothing has moved for a while: who answers whom is not known.
 //	         If the host stops, they go on
 
