@@ -127,14 +127,15 @@ func (l *lane) follow() {
 // do nothing yet.
 func (l *lane) handle() bool {
 	m := &l.found.message
+	late := m.Kind == frame.Counted && l.x.retirement.stops(l)
 	switch {
 	case m.Kind == frame.Counted && l.x.getsNoAnswers(l):
 		l.cease()
 		return true
-	case m.Kind == frame.Counted && l.x.retirement.stops(l) && !l.x.retirement.setsAside():
+	case late && !l.x.retirement.setsAside():
 		return false
 	case m.Kind == frame.Counted:
-		return l.handleCounted()
+		return l.handleCounted(late)
 	case m.InOrder && l.backlog.pending() > 0:
 		return l.keepPlace()
 	case m.Answers && l.x.settle():

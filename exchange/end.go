@@ -1,6 +1,12 @@
 package exchange
 
-import "shaper/stats"
+import (
+	"math"
+
+	"shaper/frame"
+	"shaper/shaper"
+	"shaper/stats"
+)
 
 // finish writes what is held, and then tells the receiver that nothing more comes. No message
 // may wait.
@@ -39,7 +45,7 @@ func (l *lane) cease() {
 // ends. Closing with unread bytes would send a reset, which might overtake the refusal.
 func (l *lane) discard() bool {
 	if l.isUp() && l.x.retirement.ends && l.x.down.in.end == open {
-		l.x.retirement.passAnswers()
+		l.passAnswers()
 	} else {
 		l.in.drop()
 	}
@@ -57,6 +63,32 @@ func (l *lane) discard() bool {
 		l.x.host.Cut(stats.Overflow)
 	}
 	return false
+}
+
+// unbindSequence is the number of the unbind that ends an old connection of SMPP.
+const unbindSequence = math.MaxInt32
+
+// passAnswers passes the client's answers among what was read after the unbind, and throws away the rest.
+// The answer to the unbind is not for the provider, which gives its own.
+func (l *lane) passAnswers() {
+	for {
+		n, event, err := l.scan.Next(l.in.bytes())
+		switch {
+		case err != nil:
+			l.in.drop()
+			return
+		case event != frame.Whole:
+			return
+		}
+		if m := l.scan.Message(); m.Kind == frame.Response && m.Sequence != unbindSequence {
+			l.out.hold(l.in.bytes()[:n])
+			l.wire.Sent(l.class(), shaper.Cost{Bytes: int64(n)})
+		}
+		if l.x.stopped {
+			return
+		}
+		l.in.consume(n)
+	}
 }
 
 // held returns how many bytes were read and are not written.

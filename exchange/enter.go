@@ -7,9 +7,10 @@ import (
 	"shaper/stats"
 )
 
-// handleCounted handles a counted message that was found: it leaves, waits, or is refused. If
-// handleCounted returns false, the message stays in the input, with all that is behind it.
-func (l *lane) handleCounted() bool {
+// handleCounted handles a counted message that was found: it leaves, waits, or is refused. One that is
+// late waits behind others until the connection ends. If handleCounted returns false, the message stays
+// in the input, with all that is behind it.
+func (l *lane) handleCounted(late bool) bool {
 	class, tag := l.class(), uint16(0)
 	if l.isUp() {
 		if l.x.down.out.isFlooded() {
@@ -28,7 +29,7 @@ func (l *lane) handleCounted() bool {
 	if l.isUp() && l.x.protocol.isHTTP() && l.x.unanswered() > 0 && class.Messages().Retry().Max > 0 {
 		return false // a refusal of this request has to come last, or it could not be sent again
 	}
-	late, refusable := l.x.retirement.stops(l), l.found.message.Refusable
+	refusable := l.found.message.Refusable
 	behindOthers := late || l.backlog.behind.n > 0 || l.isUp() && !l.x.link.Room()
 	room := l.backlog.mayKeep(l.found.size, tag, behindOthers)
 	if !room && (late && !refusable || l.x.protocol.makesWait(class, refusable)) {

@@ -2,10 +2,8 @@ package exchange
 
 import (
 	"bytes"
-	"math"
 
 	"shaper/frame"
-	"shaper/shaper"
 	"shaper/stats"
 )
 
@@ -103,9 +101,6 @@ func (l *lane) isIdle() bool {
 	return l.state == reading && l.in.len() == 0 && l.in.end == open && !l.wire.Readable() && !l.found.open
 }
 
-// unbindSequence is the number of the unbind.
-const unbindSequence = math.MaxInt32
-
 // unbind tells both peers of SMPP that the connection ends.
 func (r *retirement) unbind() {
 	x := r.x
@@ -121,29 +116,5 @@ func (r *retirement) unbind() {
 	if !x.stopped {
 		x.down.state = discarding
 		x.linger(stats.Aged)
-	}
-}
-
-// passAnswers passes the client's answers among what was read after the unbind, and throws away the rest.
-// The answer to the unbind is not for the provider, which gives its own.
-func (r *retirement) passAnswers() {
-	l := &r.x.up
-	for {
-		n, event, err := l.scan.Next(l.in.bytes())
-		switch {
-		case err != nil:
-			l.in.drop()
-			return
-		case event != frame.Whole:
-			return
-		}
-		if m := l.scan.Message(); m.Kind == frame.Response && m.Sequence != unbindSequence {
-			l.out.hold(l.in.bytes()[:n])
-			l.wire.Sent(l.class(), shaper.Cost{Bytes: int64(n)})
-		}
-		if r.x.stopped {
-			return
-		}
-		l.in.consume(n)
 	}
 }
