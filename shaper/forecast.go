@@ -82,7 +82,7 @@ func (f forecast) assuredByTurns(now time.Time, class *node, groups, n int64) ti
 // room estimates when there is room for what costs so much and was refused now, if nothing
 // else comes first: when the first item that waits has left, and the others leave within
 // maxWait. A maxWait of 0 is no bound. If the item would wait through quiet hours, there is room
-// when they end.
+// when they end: many are refused at night, and if they came maxWait before, they would wait longer.
 func (f forecast) room(cost *Cost, maxWait time.Duration) time.Time {
 	n, at := f.node, f.now
 	if maxWait > 0 {

@@ -119,6 +119,25 @@ func TestMaxWaitOfQuietHours(t *testing.T) {
 	enter(t, joins(0, c, "44"), night-time.Second, Waits, sms())
 }
 
+// All who are refused in a night hear of one time to come back. As many as the class sends within
+// max_wait leave within max_wait after it.
+func TestManyComeBackAfterQuietHours(t *testing.T) {
+	c := NewTree(start, asAt(12*time.Hour, promotions(t, `max_wait = "1min"`)))[0]
+	india := joins(0, c, "91")
+	enter(t, india, 22*time.Hour, TooLong, sms())
+	back := at(22 * time.Hour).Add(india.Estimate().Retry(at(22*time.Hour), Cost{Messages: 1}))
+	for range 600 {
+		if v := india.Enter(back, sms()); v != Leaves && v != Waits {
+			t.Fatalf("one of 600 that come back at %v gets the verdict %v", back, v)
+		}
+	}
+	for now := back; c.Backlog().Items > 0; now = c.Next(now) {
+		if c.Release(now); now.Sub(back) > time.Minute {
+			t.Fatalf("%d of 600 have waited for longer than a minute", c.Backlog().Items)
+		}
+	}
+}
+
 // However much waits for the morning, nobody else is refused for it: the groups take turns.
 func TestQuietHoursRefuseNobodyElse(t *testing.T) {
 	c := NewTree(start, asAt(30*time.Hour, promotions(t, `max_wait = "5s"`)))[0]
