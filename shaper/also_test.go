@@ -190,6 +190,49 @@ func TestSetChangesOneLimitOfSeveral(t *testing.T) {
 	}
 }
 
+// A limit that a reload adds or removes takes nothing from the others, also after a restart.
+func TestSetOfALimitLeavesTheOthers(t *testing.T) {
+	bucket := func(text string, burst int64) policy.Limit {
+		l := limitBy(policy.Token, text)
+		l.Burst = policy.Burst{N: burst, Kind: unit.Packets}
+		return l
+	}
+	day, fast := bucket("1000 packets/day", 1000), bucket("10 packets/s", 20)
+	withHeadroom := day
+	withHeadroom.Headroom = 20_000
+	for name, c := range map[string]struct{ old, next []policy.Limit }{
+		"before it": {[]policy.Limit{day}, []policy.Limit{fast, day}},
+		"behind it": {[]policy.Limit{day}, []policy.Limit{day, fast}},
+		"removed":   {[]policy.Limit{fast, day}, []policy.Limit{day}},
+		"headroom":  {[]policy.Limit{fast, withHeadroom}, []policy.Limit{withHeadroom}},
+	} {
+		for _, restarts := range []bool{false, true} {
+			old, next := paceOf(with(leakyClass("1000 packets/s"), c.old...)), paceOf(with(leakyClass("1000 packets/s"), c.next...))
+			l := old.idle(start)
+			for _, part := range limit.Parts(l)[1:] {
+				has := int64(part.(limit.Bucket).Tokens(start))
+				part.Take(start, start, has-has/100) // 10 remain of the day
+			}
+			if restarts {
+				r := recordOf(start, l, &old, old.rate, policy.Per{})
+				r, ok := decodeRecord(r.encode())
+				if old, l = r.pace, r.limiter(start, &limit.Lease{At: start, Until: start}); !ok || l == nil {
+					t.Fatal("the record makes no sense")
+				}
+			}
+			for i, part := range limit.Parts(next.takeOver(start, l, &old, old.rate))[1:] {
+				want := 0.0
+				if c.next[i].Rate == day.Rate {
+					want = 10
+				}
+				if got := part.(limit.Bucket).Tokens(start); got < want-0.1 || got > want+0.1 {
+					t.Errorf("%s, restart %t: the bucket of %v has %.2f, want %v", name, restarts, c.next[i].Rate, got, want)
+				}
+			}
+		}
+	}
+}
+
 // The gap of an item that is on its way out goes on when a reload changes another limit.
 func TestSetOfALimitKeepsTheGap(t *testing.T) {
 	conf := with(leakyClass("10 packets/s"), limitBy(policy.SlidingLog, "30 packets/min"))

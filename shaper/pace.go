@@ -157,21 +157,34 @@ func (p *pace) takeOver(now time.Time, l limit.Limiter, old *pace, rate unit.Rat
 	})
 }
 
-// origins returns from which limit of old each limit goes on, its own first; -1 if from none.
+// origins returns from which limit of old each limit goes on, its own first; -1 if from none. Equal
+// limits belong together before others that one limiter can serve.
 func (p *pace) origins(old *pace) []int {
-	all, taken := []int{0}, make([]bool, len(old.also))
+	all, taken := make([]int, 1+len(p.also)), make([]bool, len(old.also))
 	if !p.sameLimiter(&old.restraint) {
 		all[0] = -1
 	}
 	for i := range p.also {
-		like := p.also[i].mostLike(old.also, taken)
-		if like >= 0 {
-			taken[like] = true
-			like++ // its own is the first
+		all[i+1] = firstLike(&p.also[i], old.also, taken, (*restraint).equals)
+	}
+	for i := range p.also {
+		if all[i+1] < 0 {
+			all[i+1] = firstLike(&p.also[i], old.also, taken, (*restraint).sameLimiter)
 		}
-		all = append(all, like)
 	}
 	return all
+}
+
+// firstLike returns the number in a pace of the first of some further limits that is not taken and is
+// like r, and takes it; -1 if there is none.
+func firstLike(r *restraint, all []restraint, taken []bool, like func(r, o *restraint) bool) int {
+	for i := range all {
+		if !taken[i] && like(r, &all[i]) {
+			taken[i] = true
+			return i + 1 // its own is the first
+		}
+	}
+	return -1
 }
 
 // limiter returns the limiter of a class: what of returns for each of its limits, its own first, with

@@ -100,6 +100,11 @@ func (r *restraint) sameLimiter(o *restraint) bool {
 	return r.algorithm == o.algorithm && r.window == o.window && r.calendar == o.calendar
 }
 
+// equals reports whether two restraints are one limit. A record does not have what the policy names.
+func (r *restraint) equals(o *restraint) bool {
+	return r.sameLimiter(o) && r.rate.Compare(o.rate) == 0 && r.atOnce == o.atOnce
+}
+
 // newLimiter returns a limiter that has let nothing out yet.
 func (r *restraint) newLimiter(now time.Time) limit.Limiter {
 	switch {
@@ -142,20 +147,4 @@ func (r *restraint) goOn(now time.Time, l limit.Limiter, old *restraint, rate un
 	}
 	owed := rate.Units(l.Next(now, 0, 0).Sub(now)) // what has left and is not paid for yet
 	return r.spentLimiter(now, owed)
-}
-
-// mostLike returns which of some restraints the limiter of this one may go on from, and that
-// is not taken: an equal one, or else the first. It returns -1 if there is none.
-func (r *restraint) mostLike(all []restraint, taken []bool) int {
-	like := -1
-	for i := range all {
-		switch {
-		case taken[i] || !r.sameLimiter(&all[i]):
-		case all[i] == *r:
-			return i
-		case like < 0:
-			like = i
-		}
-	}
-	return like
 }
