@@ -186,7 +186,7 @@ func moveInFlight(now time.Time, c *Class, n int) {
 func (c *Class) put(now time.Time, conf policy.Class, next *pace) {
 	c.regain(now)
 	if c.shadow != nil && conf.Shadow {
-		c.shadow.set(now, conf, c.inFlight)
+		c.shadow.set(now, conf, c.unanswered())
 		c.install(now, conf, next, limitless{})
 		return
 	}

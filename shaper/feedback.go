@@ -15,24 +15,81 @@ type Provider struct{ class *Class }
 func (c *Class) Provider() Provider { return Provider{c} }
 
 // Answered says that an item which Asks has its answer at now, or will never have one. ok
-// says that the provider did not complain about the rate.
+// says that the provider did not complain about the rate. What concerns a class that a reload has
+// replaced also concerns the one that goes on from it.
 func (p Provider) Answered(now time.Time, ok bool) {
-	c := p.class
+	for _, left := range answered(now, p.class, ok) {
+		left.answered(now, ok)
+	}
+}
+
+// answered is Answered without the classes that go on from others. It returns what these inherit.
+func answered(now time.Time, c *Class, ok bool) (heirs []inheritance) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	for n := &c.node; n != nil; n = n.parent.Load() {
 		n.inFlight--
-		if shadow := n.class.shadow; shadow != nil && n.class.keys == nil {
-			shadow.answered(now)
+		if heir := n.class.heir; heir != nil {
+			heirs = append(heirs, inheritance{heir, n.unanswered()})
+			continue
 		}
+		n.heed(now, ok)
 		if ok {
-			n.throttle.pause = 0
 			learned(now, n, false)
 			n.throttle.witness.answered(now, false)
 		}
 	}
 	c.update(now)
 	root.wake(now)
+	return heirs
+}
+
+// heed notes an answer to an item of the node, which is not in flight any more.
+func (n *node) heed(now time.Time, ok bool) {
+	if shadow := n.class.shadow; shadow != nil && n.class.keys == nil {
+		shadow.answered(now)
+	}
+	if ok {
+		n.throttle.pause = 0
+	}
+}
+
+// An inheritance is how many items are in flight of a class that another one has replaced. The
+// classes above count them where they are.
+type inheritance struct {
+	heir     *Class
+	inFlight int
+}
+
+// begin makes the heir start with what is in flight.
+func (i inheritance) begin(now time.Time) {
+	c := i.heir
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	if c.inherited = i.inFlight; c.shadow != nil {
+		c.shadow.moveInFlight(now, c.inherited)
+	}
+	c.update(now)
+	root.wake(now)
+}
+
+// answered says that one more of the items has its answer, and so many are left. Answers may come in
+// another order than they were counted in. They teach the heir nothing, since the class before may
+// have had another pace.
+func (i inheritance) answered(now time.Time, ok bool) {
+	c := i.heir
+	root, now := c.lockAt(now)
+	c.inherited = min(c.inherited, i.inFlight)
+	next := inheritance{c.heir, c.unanswered()}
+	if next.heir == nil {
+		c.heed(now, ok)
+	}
+	c.update(now)
+	root.wake(now)
+	root.mu.Unlock()
+	if next.heir != nil {
+		next.answered(now, ok)
+	}
 }
 
 // learned notes an answer for a class that learns, and keeps what it finds.
@@ -172,5 +229,5 @@ func (p Provider) Signals(now time.Time) (until time.Time, share float64) {
 // no answer yet.
 func (n *node) InFlight() int {
 	defer n.lock().mu.Unlock()
-	return n.inFlight
+	return n.unanswered()
 }

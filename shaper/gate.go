@@ -30,6 +30,7 @@ type gate struct {
 	borrower     borrower        // limiter, if it is one
 	assured      *leaky.Assured  // nil: whatever the limiter allows is assured
 	inFlight     int             // items in flight, of the class and those beneath it
+	inherited    int             // items in flight of the class that this one has replaced
 	leavingSince time.Time       // since when an item is on its way out alone; zero: there is none
 	payer        *node           // the class whose item was charged last: this one, or one beneath it
 
@@ -100,7 +101,7 @@ func (g *gate) setLearned(now time.Time) { g.limiter.SetRate(now, g.pacedRate(),
 // learn notes an answer of the provider. It reports whether the rate changes with that.
 func (g *gate) learn(now time.Time, refused bool) (changed bool) {
 	l := g.throttle.learner
-	if l == nil || g.passive || !l.answered(now, refused, g.inFlight) {
+	if l == nil || g.passive || !l.answered(now, refused, g.unanswered()) {
 		return false
 	}
 	g.setLearned(now)
@@ -111,7 +112,7 @@ func (g *gate) learn(now time.Time, refused bool) (changed bool) {
 // costs nothing. While the class gets its rate back, the time changes with each share. So
 // allowedAt returns no later time than that of the next share: somebody looks again then.
 func (g *gate) allowedAt(now time.Time, n int64) time.Time {
-	if n > 0 && g.maxInFlight > 0 && g.inFlight >= g.maxInFlight && !g.passive {
+	if n > 0 && g.awaitsAnswers() && !g.passive {
 		return limit.Never
 	}
 	at := g.pacedAt(now, n)
@@ -120,6 +121,12 @@ func (g *gate) allowedAt(now time.Time, n int64) time.Time {
 	}
 	return at
 }
+
+// unanswered returns how many items are in flight.
+func (g *gate) unanswered() int { return g.inFlight + g.inherited }
+
+// awaitsAnswers reports whether as many items are in flight as may be.
+func (g *gate) awaitsAnswers() bool { return g.maxInFlight > 0 && g.unanswered() >= g.maxInFlight }
 
 // pacedAt is allowedAt whatever is in flight, since nobody knows when answers come. Beyond
 // the next share it is an estimate.

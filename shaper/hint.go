@@ -19,31 +19,51 @@ type Hint struct {
 
 // Heard says at now that the answer to an item has begun, and which hints it has. The class has let
 // the item go at the time then, for a cost. The nearest class on the path that has hints and counts
-// the unit of a hint keeps to it.
+// the unit of a hint keeps to it. If a reload has replaced a class on the path, the one that goes on
+// from it takes its place, with those above that.
 func (p Provider) Heard(now, then time.Time, cost Cost, hints []Hint) {
-	c := p.class
+	for c := p.class; c != nil; {
+		c, hints = hear(now, then, c, cost, hints)
+	}
+}
+
+// hear is Heard up to a class that a reload has replaced. It returns the one that goes on from it, and
+// the hints to which no class keeps so far.
+func hear(now, then time.Time, c *Class, cost Cost, hints []Hint) (heir *Class, rest []Hint) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	for n := &c.node; n != nil; n = n.parent.Load() {
+	n := &c.node
+	for ; n != nil && n.class.heir == nil; n = n.parent.Load() {
 		if h := limit.HintsOf(bare(n.limiter)); h != nil {
 			h.Answered(now, then, cost.in(n.kind))
 		}
 	}
+	if n != nil {
+		heir = n.class.heir
+	}
 	for _, hint := range hints {
-		p.heard(now, then, hint)
+		switch {
+		case tell(now, then, &c.node, n, hint):
+		case heir != nil:
+			rest = append(rest, hint)
+		default:
+			c.tally.Hinted(stats.HintOtherUnit)
+		}
 	}
 	c.update(now)
 	root.wake(now)
+	return heir, rest
 }
 
-// heard takes one hint. The lock of the tree is held.
-func (p Provider) heard(now, then time.Time, hint Hint) {
-	for n := &p.class.node; n != nil; n = n.parent.Load() {
+// tell reports whether a node keeps to a hint, or one of those above it and beneath end. The lock of
+// the tree is held.
+func tell(now, then time.Time, n, end *node, hint Hint) bool {
+	for ; n != end; n = n.parent.Load() {
 		if h := limit.HintsOf(bare(n.limiter)); h != nil && n.kind == hint.Kind {
 			h.Tell(now, then, limit.Hint{ID: hint.ID, Remaining: hint.Remaining, Until: hint.Until})
 			n.class.tally.Hinted(stats.HintTaken)
-			return
+			return true
 		}
 	}
-	p.class.tally.Hinted(stats.HintOtherUnit)
+	return false
 }

@@ -101,7 +101,7 @@ func (h *hold) orLater(o hold) {
 // hold returns what an item of n units waits for in one class, whose policy is conf; a hold by
 // nothing if it need not wait.
 func (g *gate) hold(now time.Time, n int64, conf *policy.Class) hold {
-	if g.maxInFlight > 0 && g.inFlight >= g.maxInFlight {
+	if g.awaitsAnswers() {
 		return hold{conf, HoldInFlight, limit.Never}
 	}
 	until := g.expectedAt(now, n)

@@ -460,3 +460,74 @@ func TestReplacementOfAShadowKeepsThePause(t *testing.T) {
 		t.Errorf("the class pauses until %v, want 5 s from %v", until, now)
 	}
 }
+
+// What a class has in flight when a reload replaces it counts in the one that goes on from it, and in
+// those above once. Each answer makes room for one.
+func TestInFlightAfterAReplacement(t *testing.T) {
+	const most = 5
+	confs := promotions(t, fmt.Sprintf("parent = \"all\"\nin_flight = %d\nalgorithm = \"token\"\nburst = \"100 messages\"\n[class.all]\nrate = \"1000 messages/s\"\nalgorithm = \"token\"\nburst = \"1000 messages\"\n", most))
+	i := slices.IndexFunc(confs, func(c policy.Class) bool { return c.Name == "promotions" })
+	child := leakyClass("1000 messages/s")
+	child.Algorithm, child.Burst = policy.Token, confs[i].Burst
+	confs = append(confs, named("child", under("promotions", child)))
+	s := newShaper()
+	defer s.Close()
+	s.Apply(confs)
+	now := time.Now()
+	group := joins(now.Sub(start), s.Class("promotions"), "9198")
+	leaves := func(c *Class) bool {
+		it := request()
+		v := c.Enter(now, it)
+		c.Cancel(now, it)
+		return v == Leaves
+	}
+	for _, c := range []*Class{group, group, group, s.Class("child"), s.Class("child")} {
+		if !leaves(c) {
+			t.Fatal("the class is full at once")
+		}
+	}
+	for _, next := range [][]policy.Class{withoutQuiet(confs), confs} { // the one that goes on may be replaced, too
+		if s.Apply(next); leaves(s.Class("promotions")) {
+			t.Fatalf("one more leaves than %d", most)
+		}
+	}
+	for n, of := range []*Class{group, s.Class("child"), group, s.Class("child"), group} {
+		of.Provider().Answered(now, true)
+		if got := s.Class("promotions").InFlight(); got != most-n-1 {
+			t.Errorf("after %d answers, %d are in flight", n+1, got)
+		}
+		if got := s.Class("all").InFlight(); got != most-n-1 {
+			t.Errorf("after %d answers, %d are in flight of all", n+1, got)
+		}
+	}
+	for n := range most + 1 {
+		if leaves(s.Class("promotions")) != (n < most) {
+			t.Errorf("after all answers, with %d in flight, another one leaves or does not", n)
+		}
+	}
+}
+
+// A hint in the answer to a message of a class which a reload has replaced holds the one that goes on
+// from it.
+func TestHintAfterAReplacement(t *testing.T) {
+	confs := promotions(t, "algorithm = \"token\"\nburst = \"100 messages\"\n")
+	confs[0].Hints = true
+	s := newShaper()
+	defer s.Close()
+	s.Apply(confs)
+	now := time.Now()
+	group := joins(now.Sub(start), s.Class("promotions"), "9198")
+	if !group.Pass(now, Cost{Messages: 1}) {
+		t.Fatal("the class is full at once")
+	}
+	s.Apply(withoutQuiet(confs))
+	s.Apply(confs)
+	group.Provider().Heard(now, now, Cost{Messages: 1}, []Hint{{unit.Messages, 7, 2, now.Add(time.Hour)}})
+	n := 0
+	for s.Class("promotions").Pass(now, Cost{Messages: 1}) {
+		n++
+	}
+	if n != 2 {
+		t.Errorf("%d messages leave, and the provider has said 2", n)
+	}
+}

@@ -160,6 +160,11 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 		c.keepOut()
 	}
 	s.move(now, append(s.moves(confs), s.movesOf(removed)...))
+	for _, c := range removed { // what is in flight of their children has moved with these
+		if c.heir != nil {
+			inheritance{c.heir, c.InFlight()}.begin(now)
+		}
+	}
 	for _, conf := range confs {
 		s.classes[conf.Name].Set(now, conf)
 		s.classes[conf.Name].Share(now, s.shares[conf.Name])

@@ -168,7 +168,7 @@ func (s *shared) awake(now time.Time) (units, items int64) {
 // quiet hours end or an answer comes.
 func (s *shared) relax(now time.Time) {
 	c := s.class
-	if _, items := s.awake(now); items == 0 || c.maxInFlight > 0 && c.inFlight >= c.maxInFlight {
+	if _, items := s.awake(now); items == 0 || c.awaitsAnswers() {
 		s.want(now, 0, nothing)
 	}
 }

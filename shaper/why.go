@@ -133,8 +133,8 @@ func (g *gate) holds(now time.Time, class *Class, n int64) (all []Hold) {
 			all = append(all, Hold{class.name, cause, until, text})
 		}
 	}
-	if g.maxInFlight > 0 && g.inFlight >= g.maxInFlight {
-		add(ByInFlight, limit.Never, fmt.Sprintf("requests without an answer: %d; in_flight allows %d", g.inFlight, g.maxInFlight))
+	if g.awaitsAnswers() {
+		add(ByInFlight, limit.Never, fmt.Sprintf("requests without an answer: %d; in_flight allows %d", g.unanswered(), g.maxInFlight))
 	}
 	add(ByPause, g.pausedUntil(), `a pause, because the provider has said "too fast"`)
 	if !g.leavingSince.IsZero() {
