@@ -62,7 +62,7 @@ var (
 	maxKeys = desc("class_max_keys",
 		"How many keys may have a bucket of their own; only for classes with per.", "class")
 	quotaRemaining = desc("class_quota_remaining",
-		"What may still leave in the window, in units of the class; only for windows of a minute or longer, of classes without per.", "class", "window")
+		"What may still leave in the window, in units of the class; only for windows of a minute or longer, of classes that have neither per nor shared.", "class", "window")
 	quotaResets = desc("class_quota_resets_timestamp_seconds",
 		"When all of the window may leave again; the present if it may.", "class", "window")
 	keysShared = desc("class_keys_shared_total",

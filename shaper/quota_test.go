@@ -42,3 +42,12 @@ func TestQuotas(t *testing.T) {
 		t.Errorf("a class with buckets has the quotas %v", got)
 	}
 }
+
+// TestSharedClassHasNoQuotas shares a window. This process does not know what others have sent of it.
+func TestSharedClassHasNoQuotas(t *testing.T) {
+	shareOf(t, classBy(policy.FixedWindow, "20 packets/h"), func(_ *Shaper, _ *fakeShare, c *Class) {
+		if got := c.Status().Quotas(time.Now()); got != nil {
+			t.Errorf("a class that others use too has the quotas %v", got)
+		}
+	})
+}

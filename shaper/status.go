@@ -80,12 +80,12 @@ func (s Status) WaitsWithKey(now time.Time, conn policy.Conn, m *policy.Message)
 }
 
 // Quotas returns what remains at now of each window of the class that lasts a minute or longer. If
-// the class has buckets or a shadow, it has no windows itself.
+// the class has buckets or a shadow, it has no windows itself, and of those that it shares others have used a part.
 func (s Status) Quotas(now time.Time) (all []stats.QuotaReading) {
 	c := s.class
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	if c.passive {
+	if c.passive || c.backing.share != nil {
 		return nil
 	}
 	parts, limits := limit.Parts(bare(c.limiter)), append(c.conf.Also[:0:0], c.conf.Own())
