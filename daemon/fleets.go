@@ -208,19 +208,25 @@ func (s *share) read(i int, of *stats.FleetReading) {
 
 // mode says where the budget of a class comes from now: that of its limits which has the least.
 func (s *share) mode() fleet.Mode {
-	worst := fleet.FromStore
-	for _, m := range s.members {
-		status, _, _ := m.Status()
-		worst = max(worst, status.Mode)
+	status, _ := s.worst()
+	return status.Mode
+}
+
+// worst returns the status of the limit that has the least, and why its last call failed.
+func (s *share) worst() (status fleet.Status, failed error) {
+	for i, m := range s.members {
+		if is, _, err := m.Status(); i == 0 || is.Mode > status.Mode {
+			status, failed = is, err
+		}
 	}
-	return worst
+	return status, failed
 }
 
 // describe says where the budget of a class lives, for people.
 func (s *share) describe() string {
-	status, _, err := s.members[0].Status()
+	status, err := s.worst()
 	at := fmt.Sprintf("fleet %s (%s)", s.store.conf.Name, strings.Join(s.store.conf.Address, ", "))
-	switch s.mode() {
+	switch status.Mode {
 	case fleet.OnShare:
 		return fmt.Sprintf("%s is away, and this shaper uses its share or the fallback; the last call: %v", at, err)
 	case fleet.Stopped:

@@ -15,6 +15,7 @@ import (
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/state"
+	"shaper/unit"
 )
 
 // fleetPolicy is a policy with a shared class, and a fleet whose store nobody runs.
@@ -96,6 +97,32 @@ func TestFleetsKeepTheirMembers(t *testing.T) {
 	}
 	if last.store.secret == first.store.secret {
 		t.Error("two passwords give one secret")
+	}
+}
+
+// TestExplainNamesTheWorstLimit has no store. The first limit of a class goes on at the rate of the fallback, the second one has
+// nothing: what explain says is of the call of that one.
+func TestExplainNamesTheWorstLimit(t *testing.T) {
+	one := &share{}
+	for i, fallback := range []fleet.Fallback{{Rate: unit.NewRate(unit.Messages, 5, time.Second)}, {}} {
+		reach, err := fleet.NewStore(fleet.Config{Addresses: []string{fmt.Sprint("127.0.0.1:", i+1)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		class := fleet.Class{Name: "acme", Rate: unit.NewRate(unit.Messages, 20, time.Second), Late: time.Millisecond}
+		m, err := fleet.Join(class, "m", fallback, reach, nil, func(string) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		one.members = append(one.members, m)
+		eventually(t, "a call fails", func() bool {
+			status, _, err := m.Status()
+			return err != nil && status.Mode != fleet.FromStore
+		})
+	}
+	if text := one.describe(); !strings.Contains(text, "nothing leaves") || !strings.Contains(text, "127.0.0.1:2:") {
+		t.Errorf("explain says %q, want that nothing leaves, and the error of 127.0.0.1:2", text)
 	}
 }
 
