@@ -35,7 +35,7 @@ func (a *absence) mode(now time.Time) Mode {
 		return FromStore
 	case from.IsZero() || now.Before(from):
 		return Stopped
-	case a.fallback.Rate.Kind() == 0 && !now.Before(m.link.silentAt.Add(m.class.timing().hold)):
+	case a.fallback.Rate.Kind() == 0 && !now.Before(a.shareUntil()):
 		return Stopped
 	}
 	return OnShare
@@ -55,11 +55,18 @@ func (a *absence) shareFrom() time.Time {
 	return m.link.silentAt
 }
 
+// shareUntil returns when the share ends: the store has given it away after the hold, which began with the last call that it has
+// heard for certain. This clock may be the slower one.
+func (a *absence) shareUntil() time.Time {
+	hold := a.machine.class.timing().hold
+	return a.machine.link.spoke.Add(hold - hold/fastest)
+}
+
 // changesAt returns when the mode changes next if the store stays away; a time that has passed if it does not.
 func (a *absence) changesAt() time.Time {
 	m := a.machine
 	if m.mode == OnShare {
-		return m.link.silentAt.Add(m.class.timing().hold)
+		return a.shareUntil()
 	}
 	return a.shareFrom()
 }

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -136,6 +137,36 @@ func TestPingsOnly(t *testing.T) {
 	}
 	if used := s.ledger.used(); used < 0.6 {
 		t.Errorf("the members use %.1f %% of the limit by their shares", 100*used)
+	}
+}
+
+// TestShareEndsWithTheHold has a store that only answers pings, or nothing. A member's share ends no later after the last call
+// that the store has answered than the store holds it back.
+func TestShareEndsWithTheHold(t *testing.T) {
+	for _, pings := range []bool{true, false} {
+		class := classNamed(t, "fast")
+		brief := standardTerms
+		brief.hold = 4 * time.Second
+		class.terms = &brief
+		s := newSim(t, class, 4, 1)
+		for _, m := range s.members {
+			m.greedy = true
+		}
+		s.run(3 * time.Second)
+		s.refuses, s.down = pings, !pings
+		s.run(20 * time.Second)
+		own := 0
+		for _, d := range s.ledger.all {
+			i := slices.IndexFunc(s.members, func(m *simMember) bool { return m.name == d.Member })
+			if after := d.At - s.members[i].heard; d.Own && after > brief.hold {
+				t.Fatalf("pings answered: %v: %s uses its share %v after the last answer, and the store holds it back for %v", pings, d.Member, after, brief.hold)
+			} else if after > 3*time.Second {
+				own++
+			}
+		}
+		if own < 100 {
+			t.Errorf("pings answered: %v: %d have left by the shares more than 3s after the last answer", pings, own)
+		}
 	}
 }
 
