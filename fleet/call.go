@@ -24,7 +24,7 @@ const (
 	Pause Op = "pause" // the provider has said "too fast": nobody gets anything of the key for a time; of the class, if the key is ""
 	Leave Op = "leave" // the member is gone, and has no share any more
 	Keep  Op = "keep"  // nothing of the store: a ledger keeps the Debt of the Key, of Wanted units for Lasts. With 0 units it forgets that debt
-	Ping  Op = "ping"  // whether the store can be written to; nothing changes
+	Ping  Op = "ping"  // whether the store can be written to, as a Take has to; nothing changes
 )
 
 // A Call is one request to the store. All its numbers are below 2^53.

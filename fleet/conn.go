@@ -44,7 +44,7 @@ func (c *conn) do(ctx context.Context, prefix string, call *Call) (r Reply, err 
 	if echo != c.calls {
 		return r, fmt.Errorf("call %d got the answer of call %d", c.calls, echo)
 	}
-	if r.Units > 0 && c.replicas > 0 {
+	if c.replicas > 0 && (r.Units > 0 || call.Op == Ping) { // else a member comes back to a store whose grants it cannot use
 		err = c.wait(ctx)
 	}
 	return r, err
@@ -86,11 +86,11 @@ func (c *conn) peers(ctx context.Context, prefix, class string) ([]Peer, error) 
 	return peersOf(texts[1:])
 }
 
-// wait returns when a replica has what was granted, so that a fail-over does not lose it.
+// wait returns when a replica has what was written, so that a fail-over does not lose it.
 func (c *conn) wait(ctx context.Context) error {
 	have, err := redis.Int(redis.DoContext(c.Conn, ctx, "WAIT", 1, c.deadline.Milliseconds()))
 	if err == nil && have == 0 {
-		return errors.New("no replica has acknowledged the grant in time")
+		return errors.New("no replica has acknowledged the write in time")
 	}
 	return err
 }

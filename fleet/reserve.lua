@@ -10,7 +10,8 @@
 
 local C, M, B, W, P = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local op, member, store, echo = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-if op == 'ping' then -- It changes nothing, and fails where nothing can be changed.
+if op == 'ping' then -- It leaves nothing behind, and fails where nothing can be written: a full server still deletes.
+  redis.call('HSET', C, 'ping', 1)
   redis.call('HDEL', C, 'ping')
   return {echo}
 end

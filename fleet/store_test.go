@@ -149,6 +149,7 @@ func TestStoreRefuses(t *testing.T) {
 		{"read-only", func(s *fleettest.Redis) { s.Do("REPLICAOF", "127.0.0.1", 1) }, "READONLY"},
 		{"wrong type", func(s *fleettest.Redis) { s.Do("SET", "{a}", "x") }, "WRONGTYPE"},
 		{"password", func(s *fleettest.Redis) { s.Do("CONFIG", "SET", "requirepass", "secret") }, "NOAUTH"},
+		{"full", func(s *fleettest.Redis) { s.Do("CONFIG", "SET", "maxmemory", 1) }, "OOM"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			srv := fleettest.StartRedis(t)
@@ -190,7 +191,8 @@ func TestStorePassword(t *testing.T) {
 	}
 }
 
-// TestStoreWithReplica finds the master through sentinels, and holds that a grant is used only if a replica has it.
+// TestStoreWithReplica finds the master through sentinels, and holds that a grant is used only if a replica has it. If none
+// answers, a ping fails, too.
 func TestStoreWithReplica(t *testing.T) {
 	class := &Class{Name: "a", Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}
 	master, replica := fleettest.StartRedis(t), fleettest.StartRedis(t)
@@ -201,8 +203,11 @@ func TestStoreWithReplica(t *testing.T) {
 	}
 	replica.Signal(syscall.SIGSTOP)
 	c.store.conf.Deadline, c.server().deadline = time.Second, time.Second
-	if _, err := c.store.Do(context.Background(), c.call(Take, 1)); err == nil || !strings.Contains(err.Error(), "no replica") && !errors.Is(err, context.DeadlineExceeded) && !os.IsTimeout(errors.Unwrap(err)) {
-		t.Errorf("without a replica a grant returns %v", err)
+	for _, op := range []Op{Take, Ping} {
+		_, err := c.store.Do(context.Background(), c.call(op, 1))
+		if err == nil || !strings.Contains(err.Error(), "no replica") && !errors.Is(err, context.DeadlineExceeded) && !os.IsTimeout(errors.Unwrap(err)) {
+			t.Errorf("without a replica a %s returns %v", op, err)
+		}
 	}
 }
 
