@@ -308,8 +308,11 @@ func (m *Machine) shift(now time.Time) {
 	}
 }
 
-// testify tells a store that has lost what it knew of the windows what the member has seen.
+// testify tells a store that has lost what it knew what the member knows of pauses, and has seen of the windows.
 func (m *Machine) testify(now time.Time, r *Reply) {
+	if m.recover != r.Recover {
+		m.repeatPauses(now)
+	}
 	m.recover, m.recovered = r.Recover, now.Add(r.Recover.Sub(r.Now))
 	if m.class.Algorithm == Slots {
 		return

@@ -39,6 +39,19 @@ func (m *Machine) Slow(now time.Time, key string, wait time.Duration) {
 	m.pauseUntil(now, p)
 }
 
+// repeatPauses tells the store again of the pauses that the member knows: it has lost what it knew.
+func (m *Machine) repeatPauses(now time.Time) {
+	class := m.pauses.class
+	if class.After(now) {
+		m.Slow(now, "", class.Sub(now))
+	}
+	for key, l := range m.leases {
+		if key != "" && l.paused.After(latest(now, class)) {
+			m.Slow(now, key, l.paused.Sub(now))
+		}
+	}
+}
+
 // tellPause returns the call that tells the store of a pause; false if it knows of all that are not over.
 func (m *Machine) tellPause(now time.Time) (c Call, ok bool) {
 	p := &m.pauses

@@ -134,3 +134,34 @@ func TestPauseAndAClockSetBack(t *testing.T) {
 		t.Errorf("three seconds after the pause, %d units leave in a second", a)
 	}
 }
+
+// TestPauseOutlastsTheStore has the store restart empty during a pause of the class, or of a key. The members tell it again, with the
+// time that remains. A member that comes then hears of it.
+func TestPauseOutlastsTheStore(t *testing.T) {
+	for _, name := range []string{"leaky", "log"} {
+		for _, key := range []string{"", "a"} {
+			s := keyed(t, classNamed(t, name))
+			m := s.members[0]
+			m.machine.Slow(m.local(), key, time.Minute)
+			m.pump()
+			ends := s.stamp().Add(time.Minute)
+			s.run(time.Second)
+			s.restart()
+			s.run(3 * time.Second)
+			class := s.model.classes[name]
+			till := Stamp(class.pause)
+			if key != "" {
+				till = Stamp(class.paused[key])
+			}
+			if late := till.Sub(ends); late < -time.Millisecond || late > 100*time.Millisecond {
+				t.Errorf("%s: the new store knows a pause of key %q until %v after its end", name, key, late)
+			}
+			if class.pauses > 4 {
+				t.Errorf("%s: four members have told of %d pauses of one key", name, class.pauses)
+			}
+			if key != "" && class.pause > 0 {
+				t.Errorf("%s: the class pauses until %d", name, class.pause)
+			}
+		}
+	}
+}
