@@ -19,7 +19,7 @@ type Op string
 
 const (
 	Take  Op = "take"  // units of a bucket
-	Back  Op = "back"  // return units that a Take has got
+	Back  Op = "back"  // return units of a window that a Take has got
 	Beat  Op = "beat"  // nothing: the member is there
 	Pause Op = "pause" // the provider has said "too fast": nobody gets anything of the key for a time; of the class, if the key is ""
 	Leave Op = "leave" // the member is gone, and has no share any more
@@ -44,7 +44,7 @@ type Call struct {
 	Fence  time.Duration // how long what others hold goes on to count if the store has lost it; 0: as the class says
 
 	// Of the bucket.
-	Number int64         // of this Take, of this member and bucket. A number that comes again gets the same units. A Back of slots has that of the Take
+	Number int64         // of this Take, of this member and bucket. A number that comes again gets the same units
 	Wanted int64         // units; of a Pause its length in microseconds
 	Need   int64         // fewer units than this are of no use
 	Lead   time.Duration // how long an answer takes: no slot begins sooner, unless the burst allows it

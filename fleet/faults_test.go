@@ -89,9 +89,6 @@ func (b *modelBucket) clone() *modelBucket {
 	for name, g := range b.grants {
 		copied := *g
 		c.grants[name] = &copied
-		if b.last == g {
-			c.last = &copied
-		}
 	}
 	for i, n := range b.grains {
 		c.grains[i] = n

@@ -39,7 +39,6 @@ type modelBucket struct {
 
 	// Slots.
 	us, rem, owed int64
-	last          *modelGrant // nil: it was given back
 
 	// Windows.
 	carry, till        int64
@@ -228,9 +227,6 @@ func (s *step) serve(op Op) (g modelGrant, used int64) {
 		if g.units > 0 || len(s.spent) > 0 {
 			kept := g
 			s.bucket.grants[s.member] = &kept
-			if g.units > 0 {
-				s.bucket.last = &kept
-			}
 		}
 	case op == Back && had != nil:
 		s.giveBack(had)
@@ -258,12 +254,10 @@ func (s *step) usedOnly() (used int64) {
 	return used
 }
 
+// giveBack takes back units of a window that the member has got.
 func (s *step) giveBack(had *modelGrant) {
-	slots := s.kind == int64(Slots)
 	switch {
-	case slots && had.number == s.number && s.wanted <= had.units:
-		s.giveBackSlots(had)
-	case slots || had.number >= s.number:
+	case s.kind == int64(Slots), had.number >= s.number:
 	case s.kind == int64(SlidingLog):
 		s.giveBackLog(had)
 	default:

@@ -268,22 +268,9 @@ local function takeSlots(had)
   end
   local g = {number = number, k = k, first = us, rem = rem, span = k + skip, till = 0}
   us, rem = advance(us, rem, k + skip)
-  redis.call('HSET', B, 'us', int(us), 'rem', int(rem), 'at', int(now), 'owed', int(owed), 'last', member .. ' ' .. int(number))
+  redis.call('HSET', B, 'us', int(us), 'rem', int(rem), 'at', int(now), 'owed', int(owed))
   redis.call('PEXPIRE', B, int(math.ceil(math.max(us + depth - now, 0) / 1000) + 10000))
   return g
-end
-
--- giveBackSlots takes back the last n slots of the last block that anybody got.
-local function giveBackSlots(g, n)
-  local at = numbers(B, 'at')
-  if redis.call('HGET', B, 'last') ~= member .. ' ' .. int(number) or at > now then return end
-  local k = g.k - n
-  local span = math.ceil(k * g.span / g.k)
-  local us, rem = advance(g.first, g.rem, span)
-  redis.call('HSET', B, 'us', int(us), 'rem', int(rem))
-  if k == 0 then redis.call('HDEL', B, 'last') end
-  g.k, g.span = k, span
-  record(g)
 end
 
 -- Windows: units, which may leave until a time.
@@ -438,9 +425,7 @@ elseif op == 'take' then
   elseif kind == LOG then g, used = takeLog()
   else g, used = takeWindow() end
   if g.k > 0 or #spent > 0 then record(g) end
-elseif op == 'back' and kind == SLOTS then
-  if had and had.number == number and wanted <= had.k then giveBackSlots(had, wanted) end
-elseif op == 'back' and had and had.number < number then
+elseif op == 'back' and kind ~= SLOTS and had and had.number < number then
   if kind == LOG then giveBackLog() else giveBackWindow() end
 end
 local line = 0

@@ -167,11 +167,8 @@ func (g *generator) call(now Stamp) *Call {
 		c.Need = 1 + r.Int64N(c.Wanted)
 		g.window(now, c)
 	case Back:
-		c.Wanted = 1 + r.Int64N(g.class.Lease())
-		if g.class.Algorithm != Slots {
-			g.number[member+key]++
-			c.From = g.granted
-		}
+		g.number[member+key]++
+		c.Wanted, c.From = 1+r.Int64N(g.class.Lease()), g.granted
 	case Pause:
 		c.Wanted = r.Int64N(200_000)
 	}

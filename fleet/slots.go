@@ -103,18 +103,3 @@ func (s *step) wait(retry int64) modelGrant {
 	b.lineEnd = s.now + (int64(math.Ceil(float64(retry-s.now)/1000))+10000)*1000
 	return s.refused(retry)
 }
-
-// giveBackSlots takes back the last units of the last block that anybody got.
-func (s *step) giveBackSlots(g *modelGrant) {
-	b := s.bucket
-	if b.last != g || b.at > s.now {
-		return
-	}
-	k := g.units - s.wanted
-	span := (k*g.span + g.units - 1) / g.units
-	b.us, b.rem = s.advance(g.first, g.rem, span)
-	g.units, g.span = k, span
-	if k == 0 {
-		b.last = nil
-	}
-}
