@@ -89,8 +89,13 @@ func (l *lane) Break(err error) {
 	d.ended, d.fault = true, stats.Unframed
 }
 
-// Sent implements exchange.Direction.
-func (l *lane) Sent(class *shaper.Class, cost shaper.Cost) { l.direction.count(class, cost) }
+// Sent implements exchange.Direction. Once a write has failed, nothing is sent: it counts as dropped, with
+// all that is held in the end.
+func (l *lane) Sent(class *shaper.Class, cost shaper.Cost) {
+	if !l.direction.shut {
+		l.direction.count(class, cost)
+	}
+}
 
 // refused implements carrier.
 func (l *lane) refused() int { return 0 }
