@@ -351,7 +351,9 @@ func TestOneSessionForADestination(t *testing.T) {
 	})
 	c := r.associate("")
 	one := r.one()
-	a, err := associate(one, one.describe(), netip.MustParseAddr("127.0.0.1"), netip.AddrPort{})
+	var who policy.Conn
+	one.do(func(*tcpSession) { who = one.describe() })
+	a, err := associate(one, who, netip.MustParseAddr("127.0.0.1"), netip.AddrPort{})
 	if err != nil {
 		t.Fatal(err)
 	}
