@@ -72,7 +72,9 @@ type bench struct {
 	t      *testing.T
 	engine *fakeEngine
 	logged *trial.Log
-	told   []string // what the service manager was told
+
+	telling sync.Mutex // a reload and a rollback may tell at the same time
+	told    []string   // what the service manager was told
 }
 
 var operator = caller{uid: 7, pid: 8}
@@ -100,6 +102,8 @@ func newBench(t *testing.T) *bench {
 		if state[0] == sd.SdNotifyReloading {
 			state = state[:1] // without the time
 		}
+		b.telling.Lock()
+		defer b.telling.Unlock()
 		b.told = append(b.told, strings.Join(state, " "))
 	})
 	b.file("64KiB/s")
