@@ -104,3 +104,28 @@ func TestEstimate(t *testing.T) {
 		}
 	}
 }
+
+// TestSmallerBurstForgetsNothing has a member use up a burst that takes five minutes to come back, and then another member, whose
+// policy has no burst, take one unit. The store still knows a minute later what is used.
+func TestSmallerBurstForgetsNothing(t *testing.T) {
+	for name, do := range both(t) {
+		large := Class{Name: "acme", Rate: mustRate(t, "20 messages/min"), Burst: 100, Late: time.Millisecond}
+		small := large
+		small.Burst = 1
+		now := Stamp(1_760_000_000_123_456)
+		take := func(class *Class, member string, after time.Duration) int64 {
+			now = now.Add(after)
+			r, err := do(now, &Call{Op: Take, Class: class, Member: member, Seq: int64(now), Number: int64(now), Wanted: 100, Need: 1, Grace: time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r.Units
+		}
+		take(&large, "m", 0)
+		got := take(&large, "m", 9*time.Minute)
+		other := take(&small, "n", 4*time.Second)
+		if again := take(&large, "m", time.Minute); got < 99 || other != 1 || again > 21 {
+			t.Errorf("%s: %d units of a burst of 100, then %d without one, and %d a minute later", name, got, other, again)
+		}
+	}
+}

@@ -39,6 +39,7 @@ type modelBucket struct {
 
 	// Slots.
 	us, rem, owed int64
+	full          int64 // when the burst of each member is there again
 
 	// Windows.
 	carry, till        int64

@@ -233,11 +233,11 @@ local function wait(retry, had)
 end
 
 local function takeSlots(had)
-  local us, rem, at, owed = numbers(B, 'us', 'rem', 'at', 'owed')
-  us, rem, at, owed = us or 0, rem or 0, at or now, owed or 0
+  local us, rem, at, owed, full = numbers(B, 'us', 'rem', 'at', 'owed', 'full')
+  us, rem, at, owed, full = us or 0, rem or 0, at or now, owed or 0, full or 0
   if at > now then
-    us = us - (at - now)
-    redis.call('HSET', B, 'us', int(us), 'at', int(now))
+    us, full = us - (at - now), full - (at - now)
+    redis.call('HSET', B, 'us', int(us), 'at', int(now), 'full', int(full))
   end
   if rem >= pd then us, rem = us + 1, 0 end -- the last member to ask had another rate
   -- A slot that was lost begins before the fence. So the first one after it is a gap later.
@@ -268,8 +268,9 @@ local function takeSlots(had)
   end
   local g = {number = number, k = k, first = us, rem = rem, span = k + skip, till = 0}
   us, rem = advance(us, rem, k + skip)
-  redis.call('HSET', B, 'us', int(us), 'rem', int(rem), 'at', int(now), 'owed', int(owed))
-  redis.call('PEXPIRE', B, int(math.ceil(math.max(us + depth - now, 0) / 1000) + 10000))
+  full = math.max(full, us + depth) -- when the burst of each member is there again, whatever that of this one is
+  redis.call('HSET', B, 'us', int(us), 'rem', int(rem), 'at', int(now), 'owed', int(owed), 'full', int(full))
+  redis.call('PEXPIRE', B, int(math.ceil(math.max(full - now, 0) / 1000) + 10000))
   return g
 end
 

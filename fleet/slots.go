@@ -24,7 +24,7 @@ func (s *step) takeSlots() modelGrant {
 	us, rem := b.us, b.rem
 	if b.at > s.now {
 		us -= b.at - s.now
-		b.us, b.at = us, s.now
+		b.us, b.full, b.at = us, b.full-(b.at-s.now), s.now
 	}
 	if rem >= s.parts { // of a member with another rate
 		us, rem = us+1, 0
@@ -60,7 +60,8 @@ func (s *step) takeSlots() modelGrant {
 	g := modelGrant{number: s.number, units: k, first: us, rem: rem, span: k + skip}
 	b.us, b.rem = s.advance(us, rem, k+skip)
 	b.at = s.now
-	b.expires = s.now + (int64(math.Ceil(float64(max(b.us+s.depth-s.now, 0))/1000))+10000)*1000
+	b.full = max(b.full, b.us+s.depth)
+	b.expires = s.now + (int64(math.Ceil(float64(max(b.full-s.now, 0))/1000))+10000)*1000
 	return g
 }
 
