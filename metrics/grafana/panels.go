@@ -155,9 +155,9 @@ func sessions() []panel {
 		{kind: "timeseries", title: "Faults", about: "Per second. The usual cause of accept errors is a lack of descriptors.", unit: "cps", width: 12, queries: []query{
 			{`rate(shaper_accept_errors_total{@instance}[@rate])`, byListener + ": accept"},
 			{`rate(shaper_unframed_total{@instance}[@rate]) > 0`, byListener + ": not a message: {{reason}}"},
-			{`rate(shaper_stray_datagrams_total{@instance}[@rate]) > 0`, byListener + ": stray datagram: {{reason}}"},
 			{`rate(shaper_splice_refused_total{@instance}[@rate])`, byListener + ": not spliced"},
 		}},
+		{kind: "timeseries", title: "Stray datagrams", about: "Datagrams of a SOCKS relay or to a transparent listener that were dropped, per second, by reason.", unit: "cps", width: 24, queries: []query{{`rate(shaper_stray_datagrams_total{@instance}[@rate]) > 0`, byListener + ": {{reason}}"}}},
 	}
 }
 
