@@ -43,7 +43,8 @@ func LoadPolicy(path string) (*Policy, error) {
 
 // Reload reads the file again. A class of the same name goes on with its new rate, also for what
 // waits in it. A class without overflow lets callers wait. A class that the file has lost goes on as it
-// was for those who hold it, even if the file has a class of that name again later.
+// was for those who hold it. If the file has it again while what has left still matters, it is the same
+// one; later, it is another.
 //
 // If the file has a mistake, Reload returns an error and everything stays as it was. So it does if a
 // class that Class, Transport or Limits has returned is to count another unit, to have buckets for
@@ -72,7 +73,7 @@ func (p *Policy) Reload() error {
 // keepsHeld returns an error if a new class would replace one that somebody may hold. mu is held.
 func (p *Policy) keepsHeld(file *policy.Policy) error {
 	for _, conf := range file.Classes {
-		if p.held[conf.Name] && p.shaper.Class(conf.Name).IsReplacedBy(conf) {
+		if c := p.shaper.Class(conf.Name); c != nil && p.held[conf.Name] && c.IsReplacedBy(conf) {
 			return fmt.Errorf("client: %s: class %q is in use, and cannot get another unit, another per or quiet hours for others before a new LoadPolicy", p.path, conf.Name)
 		}
 	}
@@ -107,7 +108,6 @@ func (p *Policy) enforce(classes []policy.Class) {
 	}
 	p.inForce = classes
 	for _, lost := range p.shaper.Apply(classes) {
-		delete(p.held, lost.Name())
 		lost.LetIn()
 	}
 }

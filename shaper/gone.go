@@ -6,69 +6,91 @@ import (
 	"shaper/limit"
 )
 
-// gone holds the classes that the policy has no more and that still owe something, by name. If a class of
-// the name comes back, it goes on from there. Else a reload and its rollback would give it its budget twice.
+// gone holds the classes that the policy has no more, by name, as long as what has left of them matters. If
+// a class of the name comes back, it is the same one: else a reload and its rollback would give it its budget
+// twice, and forget what is in flight, what it has learned and until when it pauses. Meanwhile it
+// goes on for whoever still uses it.
 type gone map[string]*goneClass
 
-// A goneClass may still let out what was on its way, so it is asked what it owes only when its name comes back.
 type goneClass struct {
 	class *Class
-	until time.Time // it may owe something at least as long
+	next  time.Time // when to ask again whether it matters
 }
 
-// add notes a class that the policy has no more. Of one that is shared, the fleet knows what it owes.
+// How long the classes go on before somebody asks whether they still matter.
+const (
+	askGoneAfter = time.Second
+	askGoneBy    = time.Hour
+)
+
+// add notes a class that the policy has no more. Of one that is shared, the fleet knows what has left.
 func (g gone) add(now time.Time, c *Class) {
-	p := &c.pace
-	if c.keys != nil {
-		p = &c.keys.pace
-	}
 	if c.backing.share == nil {
-		g[c.name] = &goneClass{c, limit.After(now, min(p.horizon(), farAway))}
+		g[c.name] = &goneClass{c, c.askAgain(now)}
 	}
 }
 
-// farAway is when a class is asked again that owes something for ever, as far as anybody knows.
-const farAway = 24 * time.Hour
-
-// forget forgets the classes that owe nothing any more. It returns when to look again; limit.Never if there is none.
+// forget forgets the classes that matter no more. It returns when to ask again; limit.Never if there is none.
 func (g gone) forget(now time.Time) (next time.Time) {
 	next = limit.Never
 	for name, of := range g {
-		if !of.until.After(now) {
-			of.until = earlier(expiry(of.class.backing.leases(now)), now.Add(farAway))
+		if !of.next.After(now) {
+			if !of.class.matters(now) {
+				delete(g, name)
+				continue
+			}
+			of.next = of.class.askAgain(now)
 		}
-		if of.until.After(now) {
-			next = earlier(next, of.until)
-		} else {
-			delete(g, name)
-		}
+		next = earlier(next, of.next)
 	}
 	return next
 }
 
-// goOn makes a class go on from the one that had its name, as after a restart. What answers say that are still to come
-// goes on to it, too. It reports whether there is such a one.
-func (g gone) goOn(now time.Time, c *Class) bool {
-	of := g[c.name]
+// take takes out the class of a name; nil if there is none.
+func (g gone) take(name string) *Class {
+	of := g[name]
 	if of == nil {
-		return false
+		return nil
 	}
-	delete(g, c.name)
-	old := of.class
-	resume(now, old.backing.leases(now), func(string) *Class { return c })
-	defer old.lock().mu.Unlock()
-	if old.kind == c.kind && old.keys == nil && c.keys == nil {
-		old.heir = c
-	}
-	return true
+	delete(g, name)
+	return of.class
 }
 
-// expiry returns when the last of some leases may be forgotten. What a class has learned is for ever.
-func expiry(leases []limit.Lease) (until time.Time) {
-	for i := range leases {
-		if _, ok := nameOfFinding(leases[i].Name); !ok {
-			until = later(until, leases[i].Expires)
-		}
+// askAgain returns when a class of which something has left now may matter no more.
+func (c *Class) askAgain(now time.Time) time.Time {
+	horizon := c.pace.horizon()
+	if c.keys != nil {
+		horizon = c.keys.pace.horizon()
 	}
-	return until
+	return now.Add(min(max(horizon, askGoneAfter), askGoneBy))
+}
+
+// matters reports whether a class does not behave as a new one would.
+func (c *Class) matters(now time.Time) bool {
+	for c.keys != nil && c.keys.forgetSome(now) {
+	}
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	if c.keys != nil {
+		return c.keys.len() > 0 || c.keys.shared != nil && c.keys.shared.isUsed(now)
+	}
+	return c.isUsed(now)
+}
+
+// isUsed is matters for a class without buckets. The lock of the tree is held.
+func (c *Class) isUsed(now time.Time) bool {
+	m, _ := bare(c.limiter).Memory(now)
+	return m.Until.After(now) || c.waiting > 0 || c.open > 0 || c.unanswered() > 0 || c.isThrottled(now) ||
+		c.throttle.learner != nil || c.shadow != nil
+}
+
+// forgetSome forgets some idle keys, and reports whether there may be more to forget. It locks the tree for
+// a moment only.
+func (k *keys) forgetSome(now time.Time) bool {
+	root, now := k.class.lockAt(now)
+	defer root.mu.Unlock()
+	const some = 1000
+	before := k.len()
+	k.forget(now, some)
+	return before-k.len() >= some
 }

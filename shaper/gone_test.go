@@ -54,6 +54,13 @@ func TestClassComesBack(t *testing.T) {
 	}
 }
 
+// remembered returns how many classes that are gone the Shaper remembers.
+func remembered(s *Shaper) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.gone)
+}
+
 // What a class owes is forgotten when that makes no difference any more, and a class of another unit has no burst.
 func TestClassComesBackLate(t *testing.T) {
 	other, conf := named("other", leakyClass("1 packets/s")), classBy(policy.SlidingLog, "20 packets/min")
@@ -62,12 +69,12 @@ func TestClassComesBackLate(t *testing.T) {
 		s.Apply([]policy.Class{other})
 		time.Sleep(30 * second)
 		s.Apply([]policy.Class{other})
-		if len(s.gone) != 1 {
+		if remembered(s) != 1 {
 			t.Error("what has left is forgotten while it matters")
 		}
 		time.Sleep(31 * second)
 		synctest.Wait()
-		if len(s.gone) != 0 {
+		if remembered(s) != 0 {
 			t.Error("what has left is remembered when it matters no more")
 		}
 		s.Apply([]policy.Class{other, conf})
@@ -85,40 +92,60 @@ func TestClassComesBackLate(t *testing.T) {
 	}, conf, other)
 }
 
-// What an answer charges to a class that is gone goes to the one that has come back, and a "too fast" too.
-func TestAnswersAfterAClassComesBack(t *testing.T) {
+// A class that comes back is the one that was there: with what is in flight, what answers charge that are still
+// to come, and its pause.
+func TestClassComesBackAsItWas(t *testing.T) {
 	other, conf := named("other", leakyClass("1 packets/s")), classBy(policy.FixedWindow, "1000 tokens/day")
+	conf.InFlight = 3
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		old, then := s.Class("test"), time.Now()
-		old.Pass(then, Cost{Tokens: 1})
+		for range 2 {
+			if v := old.Enter(then, &Item{Cost: Cost{Tokens: 1}, Asks: true}); v != Leaves {
+				t.Fatalf("a request gets the verdict %v", v)
+			}
+		}
 		s.Apply([]policy.Class{other})
 		s.Apply([]policy.Class{other, conf})
 		time.Sleep(second)
-		old.Provider().Settle(time.Now(), then, Cost{Tokens: 599})
-		if c := s.Class("test"); !c.Pass(time.Now(), Cost{Tokens: 400}) || c.Pass(time.Now(), Cost{Tokens: 1}) {
+		old.Provider().Settle(time.Now(), then, Cost{Tokens: 598})
+		c := s.Class("test")
+		if n := c.InFlight(); n != 2 {
+			t.Errorf("%d are in flight, want 2", n)
+		}
+		if !c.Pass(time.Now(), Cost{Tokens: 400}) || c.Pass(time.Now(), Cost{Tokens: 1}) {
 			t.Error("the class that came back does not have 400 of 1,000 left")
+		}
+		old.Provider().ThrottledHere(time.Now(), 10*second, "429")
+		if until, _ := c.Provider().Signals(time.Now()); until.Sub(time.Now()) != 10*second {
+			t.Errorf("it pauses until %v", until)
 		}
 	}, conf, other)
 }
 
-// A class that is gone goes on under its parent, also if a reload replaces that: nothing leaves through the old one.
+// A class that is gone goes on under its parent, also if this reload or a later one replaces that: nothing leaves through the
+// old parent any more.
 func TestClassGoesAndItsParentIsReplaced(t *testing.T) {
-	parent, child := named("parent", leakyClass("10 packets/s")), under("parent", named("child", leakyClass("10 packets/s")))
+	parent, child := named("parent", leakyClass("10 packets/s")), under("parent", named("child", classBy(policy.SlidingLog, "10 packets/min")))
 	quiet := parent
-	quiet.Quiet = []policy.Quiet{{}}
+	quiet.Quieted = make([]policy.QuietGroup, 1)
 	if !NewClass(start, parent).IsReplacedBy(quiet) {
-		quiet = named("parent", leakyClass("10 messages/s"))
+		t.Fatal("the parent is not replaced")
 	}
-	inBubble(t, func(t *testing.T, s *Shaper) {
-		c := s.Class("child")
-		s.Apply([]policy.Class{quiet})
-		if err := NewWaiter(c).Wait(bg, Cost{Packets: 1}, true); err != nil {
-			t.Error(err)
-		}
-		if c.Parent() != s.Class("parent") {
-			t.Error("it is under another parent")
-		}
-	}, parent, child)
+	for _, reloads := range [][][]policy.Class{{{quiet}}, {{parent}, {quiet}}} {
+		inBubble(t, func(t *testing.T, s *Shaper) {
+			c := s.Class("child")
+			c.Pass(time.Now(), Cost{Packets: 1})
+			for _, confs := range reloads {
+				s.Apply(confs)
+			}
+			if err := NewWaiter(c).Wait(bg, Cost{Packets: 1}, true); err != nil {
+				t.Error(err)
+			}
+			if c.Parent() != s.Class("parent") {
+				t.Error("it is under another parent")
+			}
+		}, parent, child)
+	}
 }
 
 // A crash after a class has come back forgets nothing that it had let out before it went.
@@ -132,6 +159,7 @@ func TestClassComesBackIntoTheLedger(t *testing.T) {
 		s.Keep(ledger)
 		s.Apply([]policy.Class{other, conf})
 		time.Sleep(second)
+		synctest.Wait()
 		again := NewClass(time.Now(), conf)
 		lease, ok := ledger.leases["test"]
 		if !ok {

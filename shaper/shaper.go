@@ -21,7 +21,8 @@ type Shaper struct {
 	ledger  Ledger           // keeps the budgets of the classes; nil: only this process knows them
 	shares  map[string]Share // of the budgets that several processes share, by class
 	gone    gone             // the classes that Apply has removed
-	forgets *time.Timer      // goes off when one of them owes nothing any more; nil: there has been none
+	forgets *time.Timer      // goes off when one of them may matter no more; nil: there has been none
+	closed  bool
 }
 
 // New returns a Shaper without classes, on the most precise timers of the system. It has as
@@ -46,7 +47,7 @@ func newShaper(timers ...timer) *Shaper {
 // owners of waiting items before.
 func (s *Shaper) Close() {
 	s.mu.Lock()
-	if s.forgets != nil {
+	if s.closed = true; s.forgets != nil {
 		s.forgets.Stop()
 	}
 	s.mu.Unlock()
@@ -119,7 +120,7 @@ func (s *Shaper) Told(class, key string) {
 
 // Apply makes the classes those of a policy. A class of the same name keeps its queue,
 // its credit and its counters, and takes its new rate and its new parent at once. A new
-// class starts idle, but one that comes back goes on as after a restart. If a class cannot
+// class starts idle, but one that comes back goes on as if it had stayed. If a class cannot
 // become what the policy says (Class.IsReplacedBy), a new class replaces it and takes over its
 // counters.
 //
@@ -130,18 +131,19 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	var back []*Class
+	var back []*Class // classes that were gone
 	old := s.classes
 	s.classes = make(map[string]*Class, len(confs))
 	for _, conf := range confs {
 		c, share := old[conf.Name], s.shares[conf.Name]
 		switch {
 		case c == nil:
-			c = s.NewClass(conf)
-			c.backing.ledger = s.ledger // Set makes the class use it
-			if s.gone.goOn(now, c) {
+			if c = s.comeBack(now, conf); c != nil {
 				back = append(back, c)
+			} else {
+				c = s.NewClass(conf)
 			}
+			c.backing.ledger = s.ledger // Set makes the class use it
 		case c.IsReplacedBy(conf), c.keys.hashesOtherwise(share):
 			c = succeed(now, c, conf)
 		default:
@@ -159,7 +161,7 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 		c.backing.keepIn(now, nil)
 		c.keepOut()
 	}
-	s.move(now, append(s.moves(confs), s.movesOf(removed)...))
+	s.move(now, append(s.moves(confs), s.movesOfGone()...))
 	for _, c := range removed { // what is in flight of their children has moved with these
 		if c.heir != nil {
 			inheritance{c.heir, c.InFlight()}.begin(now)
@@ -170,14 +172,32 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 		s.classes[conf.Name].Share(now, s.shares[conf.Name])
 	}
 	for _, c := range back {
-		c.backing.keepIn(now, s.ledger) // which knows nothing of what the class goes on from
+		c.backing.keepIn(now, s.ledger) // which may not know where the class goes on from
+		c.LetIn()
 	}
 	s.forget(now)
 	return removed
 }
 
-// forget forgets the classes that are gone and owe nothing any more, now and when others do so. The caller holds mu.
+// comeBack returns the class that had the name of conf before it was gone; nil if there was none. If it cannot
+// become what conf says, comeBack returns a new class from which all that may leave at once has just left. The caller
+// holds mu.
+func (s *Shaper) comeBack(now time.Time, conf policy.Class) *Class {
+	c := s.gone.take(conf.Name)
+	if c == nil || !c.IsReplacedBy(conf) && !c.keys.hashesOtherwise(s.shares[conf.Name]) {
+		return c
+	}
+	c = s.NewClass(conf)
+	defer c.lock().mu.Unlock()
+	c.backing.exhaust(now)
+	return c
+}
+
+// forget forgets the classes that are gone and matter no more, now and when others do so. The caller holds mu.
 func (s *Shaper) forget(now time.Time) {
+	if s.closed {
+		return
+	}
 	next := s.gone.forget(now)
 	switch {
 	case next == limit.Never:
@@ -209,11 +229,12 @@ func (s *Shaper) moves(confs []policy.Class) (moves []move) {
 	return moves
 }
 
-// movesOf returns the moves of classes that are gone and whose parents others have replaced: nothing leaves through those any
-// more. The caller holds mu.
-func (s *Shaper) movesOf(removed []*Class) (moves []move) {
-	for _, c := range removed {
-		if p := c.Parent(); p != nil && s.classes[c.name] == nil && s.classes[p.name] != nil && s.classes[p.name] != p {
+// movesOfGone returns the moves of classes that are gone and whose parents others have replaced: nothing leaves
+// through those any more. The caller holds mu.
+func (s *Shaper) movesOfGone() (moves []move) {
+	for _, of := range s.gone {
+		c := of.class
+		if p := c.Parent(); p != nil && s.classes[p.name] != nil && s.classes[p.name] != p {
 			moves = append(moves, move{c, s.classes[p.name], c.Policy()})
 		}
 	}
