@@ -12,8 +12,7 @@ type hand struct {
 	machine *Machine
 	held    [3]block
 	floor   time.Time // no unit before this: a pause of the provider
-	taken   time.Time // when the last item was charged or, if it is known, when it left
-	last    time.Time // from when on its gap counts
+	last    time.Time // when the last item was charged or, if it is known, when it left
 	cost    int64     // what it costs, and what answers have charged since
 	unheard bool      // the store has not heard of that item, which left at the member's share
 	debt    int64     // units that have left without a slot; the next blocks pay
@@ -173,23 +172,20 @@ func (h *hand) isFull() bool { return h.held[len(h.held)-1].units > 0 }
 
 // Left says that the item which Take has charged last has left at now. That may be much later, if the process has lost its
 // processor in between.
-func (h *hand) Left(now time.Time) {
-	if late := now.Sub(h.taken); late > 0 {
-		h.taken, h.last = now, h.last.Add(late)
-	}
-}
+func (h *hand) Left(now time.Time) { h.last = latest(h.last, now) }
 
-// use notes that an item of n units leaves now. If that is too early, it is none: an answer charges more, and that comes on top
-// of what is left of the gap.
+// use notes that an item of n units leaves now. If that is too early, it is none: an answer charges more, and the gap grows by
+// that, as in leaky.Gap. An item never comes before free, so nothing adds up from one item to the next.
 func (h *hand) use(now time.Time, n int64) {
-	if c := &h.machine.class; h.machine.late.keeps && h.gap().After(now) {
-		rest := h.gap().Add(c.Late).Sub(now)
-		owed := c.Rate.Units(rest)
-		h.last, h.cost = now.Add(rest-c.Rate.Time(owed)), n+owed
+	if h.machine.late.keeps && (h.machine.class.Rate.IsZero() || h.gap().After(now)) {
+		h.cost = min(h.cost+n, maxCost)
 		return
 	}
-	h.taken, h.last, h.cost, h.unheard = now, now, n, false
+	h.last, h.cost, h.unheard = now, n, false
 }
+
+// maxCost bounds a cost to which others are added, so that no sum overflows.
+const maxCost = 1 << 60
 
 // free returns when the next unit may leave, whatever is in hand.
 func (h *hand) free() time.Time { return latest(h.floor, h.gap()) }

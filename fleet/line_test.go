@@ -139,6 +139,33 @@ func TestGapOfACorrection(t *testing.T) {
 	}
 }
 
+// TestGapOfACorrectionAtAnotherRate charges more while a slow rate holds, or none, and then raises the rate. The gap is that of
+// the item and the correction, at the new rate.
+func TestGapOfACorrectionAtAnotherRate(t *testing.T) {
+	const late = 5 * time.Millisecond
+	for _, slow := range []string{"1 tokens/h", "0 tokens/s"} {
+		a := &alone{t: t, now: time.Unix(1_760_000_100, 0), store: Model{ID: "0"}}
+		class := Class{Name: "a", Rate: mustRate(t, "10 tokens/s"), Late: late}
+		before := class
+		before.Rate = mustRate(t, slow)
+		a.join(class, "m", 1)
+		l := a.m.Lease("")
+		l.Take(a.now, a.now, 100)
+		for _, step := range []func() error{
+			func() error { return a.m.Set(a.now, before, Fallback{}) },
+			func() error { l.Take(a.now, a.now.Add(time.Second), 30); return nil },
+			func() error { return a.m.Set(a.now.Add(2*time.Second), class, Fallback{}) },
+		} {
+			if err := step(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if free, want := l.free().Sub(a.now), 13*time.Second-late; free != want {
+			t.Errorf("after a correction at %s, the next item leaves after %v, want %v", slow, free, want)
+		}
+	}
+}
+
 // TestGapAfterTheShare lets an item leave at the member's share while its class has a slow rate, and has the store back. The
 // next one leaves by the rate in force then.
 func TestGapAfterTheShare(t *testing.T) {
