@@ -70,8 +70,9 @@ func (s *fleets) enforce(stores map[string]store, classes []policy.Class) (all m
 		}
 		of, wanted := stores[c.Shared], shaper.Limits(c)
 		one := s.shares[c.Name]
-		if one == nil || one.name != s.name || !one.store.same(&of) || !one.fits(wanted) {
+		if was := one; was == nil || was.name != s.name || !was.store.same(&of) || !was.fits(wanted) {
 			one = s.join(c.Name, of, wanted)
+			one.pauseLike(was)
 		}
 		if shares[c.Name] = one; all == nil {
 			all = map[string]shaper.Share{}
@@ -372,11 +373,33 @@ func (s *share) Set(all []shaper.Limit) {
 	}
 }
 
-// Slow implements shaper.Share.
-func (s *share) Slow(key string, wait time.Duration) { s.members[0].Slow(key, wait) }
+// pauseLike pauses the class as it was before a reload; nil: there was none. A limit that is new on the store knows of no pause.
+func (s *share) pauseLike(was *share) {
+	if was == nil {
+		return
+	}
+	if wait := time.Until(was.PausedUntil("")); wait > 0 {
+		s.Slow("", wait)
+	}
+}
+
+// Slow implements shaper.Share. All limits know of a pause: other shapers may have only one of them, and a reload may take any
+// of them away.
+func (s *share) Slow(key string, wait time.Duration) {
+	for _, m := range s.members {
+		m.Slow(key, wait)
+	}
+}
 
 // PausedUntil implements shaper.Share.
-func (s *share) PausedUntil(key string) time.Time { return s.members[0].PausedUntil(key) }
+func (s *share) PausedUntil(key string) (until time.Time) {
+	for _, m := range s.members {
+		if of := m.PausedUntil(key); of.After(until) {
+			until = of
+		}
+	}
+	return until
+}
 
 // Secret implements shaper.Share.
 func (s *share) Secret() *[32]byte { return &s.store.secret }

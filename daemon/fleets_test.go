@@ -100,6 +100,36 @@ func TestFleetsKeepTheirMembers(t *testing.T) {
 	}
 }
 
+// TestPauseOfAllLimits has the provider pause a class of two limits. Each of them knows it, and one that a reload puts in the place
+// of another, too. What any of them has heard holds.
+func TestPauseOfAllLimits(t *testing.T) {
+	s := &fleets{tell: func(string, string) {}, log: slog.New(slog.DiscardHandler)}
+	defer s.close()
+	enforce := func(window string) *share {
+		p := fleetPolicy(t, "", fmt.Sprintf("rate = \"1000 messages/day\"\nalgorithm = \"fixed-window\"\nwindow = %q\nalso = [\"600 messages/h\"]", window))
+		all, old := s.enforce(map[string]store{"prod": {conf: p.Fleets[0], reach: fleet.Config{Addresses: p.Fleets[0].Address}}}, p.Classes)
+		s.leave(old)
+		return all["acme"].(*share)
+	}
+	soon := time.Now().Add(50 * time.Minute)
+	one := enforce("24h")
+	one.Budget(1, "key")
+	one.members[1].Slow("key", time.Hour)
+	if one.PausedUntil("key").Before(soon) {
+		t.Error("what the second limit has heard does not hold")
+	}
+	one.Slow("", time.Hour)
+	next := enforce("12h")
+	if next == one {
+		t.Fatal("a class with another window has its members from before")
+	}
+	for i, m := range append(one.members, next.members...) {
+		if m.PausedUntil("").Before(soon) {
+			t.Errorf("limit %d of two, and of two after a reload, knows of no pause", i+1)
+		}
+	}
+}
+
 // TestExplainNamesTheWorstLimit has no store. The first limit of a class goes on at the rate of the fallback, the second one has
 // nothing: what explain says is of the call of that one.
 func TestExplainNamesTheWorstLimit(t *testing.T) {
