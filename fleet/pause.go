@@ -9,46 +9,75 @@ import (
 type pause struct {
 	key   string
 	until time.Time
+	again bool // the store was told of it before
 }
 
 // pauses are what a Machine knows of pauses. A member hears of one pause of a key with each answer, and of that of the
 // key which it asks for at once.
 type pauses struct {
 	class  time.Time // the class pauses until then
-	untold []pause   // which the store does not know
+	untold []pause   // which the store does not know; those that it has only lost stand behind the others
 	heard  int64     // the last pause of a key that the store has told of
 }
 
-// maxUntold bounds the pauses that wait until the store is back. The first are dropped.
+// maxUntold bounds the pauses that wait until the store is back.
 const maxUntold = 64
 
 // Slow says that the provider has refused something of a key as too fast: no member gets anything of it for a time. The
 // key "" is the class as a whole.
 func (m *Machine) Slow(now time.Time, key string, wait time.Duration) {
-	p := pause{key, now.Add(wait)}
+	p := pause{key: key, until: now.Add(wait)}
 	m.pauses.untold = slices.DeleteFunc(m.pauses.untold, func(o pause) bool {
 		if o.key == key {
 			p.until = latest(p.until, o.until)
 		}
 		return o.key == key
 	})
-	if len(m.pauses.untold) == maxUntold {
-		m.pauses.untold = slices.Delete(m.pauses.untold, 0, 1)
-	}
-	m.pauses.untold = append(m.pauses.untold, p)
+	m.pauses.add(p)
 	m.pauseUntil(now, p)
 }
 
-// repeatPauses tells the store again of the pauses that the member knows: it has lost what it knew.
+// add adds a pause that only this member knows. If there is no room, one goes that other members may know too, or else the first.
+func (p *pauses) add(o pause) {
+	at := slices.IndexFunc(p.untold, func(o pause) bool { return o.again })
+	if at < 0 {
+		at = len(p.untold)
+	}
+	switch {
+	case len(p.untold) < maxUntold:
+	case at < maxUntold:
+		p.untold = p.untold[:maxUntold-1]
+	default:
+		p.untold, at = slices.Delete(p.untold, 0, 1), at-1
+	}
+	p.untold = slices.Insert(p.untold, at, o)
+}
+
+// repeatPauses tells the store of all pauses that the member knows, as far as there is room. The store has lost them, or it
+// may have: it asks also when a member was fenced. Then it hears of some that it knows.
 func (m *Machine) repeatPauses(now time.Time) {
 	class := m.pauses.class
-	if class.After(now) {
-		m.Slow(now, "", class.Sub(now))
-	}
+	m.pauses.repeat(now, pause{key: "", until: class})
 	for key, l := range m.leases {
-		if key != "" && l.paused.After(latest(now, class)) {
-			m.Slow(now, key, l.paused.Sub(now))
+		if key != "" && l.paused.After(class) {
+			m.pauses.repeat(now, pause{key: key, until: l.paused})
 		}
+	}
+}
+
+// repeat adds a pause behind all others, unless it is over. It displaces none: what only this member knows has to reach the store.
+func (p *pauses) repeat(now time.Time, o pause) {
+	if !o.until.After(now) {
+		return
+	}
+	for i := range p.untold {
+		if u := &p.untold[i]; u.key == o.key {
+			u.until = latest(u.until, o.until)
+			return
+		}
+	}
+	if o.again = true; len(p.untold) < maxUntold {
+		p.untold = append(p.untold, o)
 	}
 }
 
@@ -72,10 +101,10 @@ func (m *Machine) hear(now time.Time, c *Call, r *Reply) {
 		m.pauses.untold = slices.DeleteFunc(m.pauses.untold, func(p pause) bool { return p.key == c.Key && !p.until.After(told) })
 	}
 	if r.Pause > r.Now {
-		m.pauseUntil(now, pause{"", m.link.clock.local(r.Pause)})
+		m.pauseUntil(now, pause{key: "", until: m.link.clock.local(r.Pause)})
 	}
 	if r.Paused != "" {
-		m.pauseUntil(now, pause{r.Paused, m.link.clock.local(r.PausedTill)})
+		m.pauseUntil(now, pause{key: r.Paused, until: m.link.clock.local(r.PausedTill)})
 	}
 }
 

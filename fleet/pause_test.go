@@ -165,3 +165,44 @@ func TestPauseOutlastsTheStore(t *testing.T) {
 		}
 	}
 }
+
+// TestRepeatedPausesDisplaceNone has 100 keys pause on all members. While the store is away, one member alone hears of pauses, and
+// the store comes back empty: it hears of these, whatever else it is told again, and first.
+func TestRepeatedPausesDisplaceNone(t *testing.T) {
+	s := keyed(t, classNamed(t, "leaky"))
+	m := s.members[0]
+	for i := range 100 {
+		m.machine.Lease(fmt.Sprint("key", i)).paused = m.local().Add(time.Minute)
+	}
+	untold := func(from, to int) (told int) {
+		for i, p := range m.machine.pauses.untold {
+			n := 0
+			if fmt.Sscanf(p.key, "alone%d", &n); p.key == fmt.Sprint("alone", n) && n >= from && n < to {
+				told++
+				if i >= maxUntold/2 {
+					t.Errorf("pause %d of all is %s", i, p.key)
+				}
+			}
+		}
+		return told
+	}
+	for i := range 20 {
+		m.machine.Slow(m.local(), fmt.Sprint("alone", i), time.Minute)
+	}
+	m.machine.repeatPauses(m.local())
+	if n := untold(0, 20); n != 20 {
+		t.Errorf("of 20 pauses that one member knows, %d remain to be told after the others", n)
+	}
+	for i := range 12 {
+		m.machine.Slow(m.local(), fmt.Sprint("alone", 20+i), time.Minute)
+	}
+	if n := untold(0, 32); n != 32 || len(m.machine.pauses.untold) != maxUntold {
+		t.Errorf("of 32 pauses that one member knows, %d remain; in all, %d", n, len(m.machine.pauses.untold))
+	}
+	for i := range 100 {
+		m.machine.Slow(m.local(), fmt.Sprint("later", i), time.Minute)
+	}
+	if p := m.machine.pauses.untold; len(p) != maxUntold || p[0].key != "later36" || p[maxUntold-1].key != "later99" {
+		t.Errorf("100 pauses later, %d remain, from %v to %v", len(p), p[0], p[len(p)-1])
+	}
+}
