@@ -106,6 +106,9 @@ func (l *Lease) soonest(now time.Time, need int64) time.Time {
 	switch m.class.Algorithm {
 	case Slots:
 		at = latest(at, l.opens.Add(-l.ahead(now)))
+		if l.unheard { // else the store grants no slot that lies in the gap
+			at = latest(at, l.gap().Add(-l.ahead(now)))
+		}
 	case FixedWindow, SlidingWindow:
 		at = latest(at, m.absence.nextWindow(now))
 	}

@@ -190,3 +190,40 @@ func TestGapAfterTheShare(t *testing.T) {
 		}
 	}
 }
+
+// TestSlotsAfterTheShare has an item of 100 units leave at the member's share, and the store come back within its gap. The member
+// asks for no slots in that gap, in which none can be used: the next item leaves when it is over.
+func TestSlotsAfterTheShare(t *testing.T) {
+	const n = 100
+	a := &alone{t: t, now: time.Unix(1_760_000_100, 0), store: Model{ID: "0"}}
+	a.join(Class{Name: "a", Rate: mustRate(t, "10 tokens/s"), Late: 5 * time.Millisecond}, "m", 1)
+	l := a.m.Lease("")
+	next := func(most time.Duration, there bool) (took time.Duration) {
+		for begin := a.now; a.now.Before(begin.Add(most)); a.now = a.now.Add(time.Millisecond) {
+			l.Want(a.now, 1000, n)
+			a.exchange(there)
+			if !l.Next(a.now, 0, n).After(a.now) {
+				l.Take(a.now, a.now, n)
+				return a.now.Sub(begin)
+			}
+		}
+		return most
+	}
+	a.idle(3*time.Second, true)
+	for range 3 { // what is in hand leaves first
+		next(time.Minute, false)
+	}
+	if a.m.mode != OnShare || l.last != a.now {
+		t.Fatalf("nothing leaves at the share; the mode is %v", a.m.mode)
+	}
+	left, calls := a.now, a.m.seq
+	a.now = a.now.Add(time.Second)
+	if next(time.Minute, true); a.now.Sub(left) > 10*time.Second+100*time.Millisecond || a.m.seq-calls > 1000 {
+		t.Errorf("the next item leaves %v after one of %d units at the share, want 10s; %d calls", a.now.Sub(left), n, a.m.seq-calls)
+	}
+	begin := a.now
+	calls = a.m.seq
+	if next(time.Minute, true); a.now.Sub(begin) > 10*time.Second+100*time.Millisecond || a.m.seq-calls > 1000 {
+		t.Errorf("the one after that leaves %v later, after %d calls", a.now.Sub(begin), a.m.seq-calls)
+	}
+}
