@@ -309,7 +309,7 @@ func TestNamesOfLimits(t *testing.T) {
 		names  []string
 	}{
 		{[]policy.Limit{own, day}, []string{"acme", "acme/fixed-window/messages/24h"}},
-		{[]policy.Limit{own, token, day}, []string{"acme", "acme/2", "acme/fixed-window/messages/24h"}},
+		{[]policy.Limit{own, token, day}, []string{"acme", "acme/slots/2", "acme/fixed-window/messages/24h"}},
 		{[]policy.Limit{own, hour, log}, []string{"acme", "acme/fixed-window/messages/1h", "acme/sliding-log/messages/24h"}},
 		{[]policy.Limit{day, own}, []string{"acme/fixed-window/messages/24h", "acme"}},
 		{[]policy.Limit{own, day, more, tokens}, []string{"acme", "acme/fixed-window/messages/24h", "acme/fixed-window/messages/24h/2", "acme/fixed-window/tokens/24h"}},
