@@ -336,6 +336,7 @@ func (p *schedule) change() {
 			p.gone = append(p.gone, c)
 		}
 	}
+	p.gone = slices.DeleteFunc(p.gone, func(c *shaper.Class) bool { return p.shaper.Class(c.Name()) == c }) // they have come back
 }
 
 // judge checks what must be true at any time.
