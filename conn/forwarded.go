@@ -65,7 +65,7 @@ func (o *oneMessage) Read(into []byte) (n int, err error) {
 		case err == unix.EINTR:
 		default:
 			if err != unix.EAGAIN {
-				o.err = err
+				o.err, o.side.Ends = err, true // no event follows, and the session has to read again
 			}
 			return n, nil
 		}

@@ -112,6 +112,22 @@ func TestUnframedForwardedRequest(t *testing.T) {
 	}
 }
 
+// A body that nobody can tell the end of ends the session, also if it comes together with the head: then no
+// event follows.
+func TestUnframedBodyWithItsHead(t *testing.T) {
+	for _, inside := range []string{"tcp", "http"} {
+		t.Run(inside, virtual(func(t *testing.T) {
+			server, conns := listen(t)
+			r := run(t, entryTo("connect", `allow = "127.0.0.1"`, fmt.Sprintf("inside = %q", inside)))
+			client := r.dial("l")
+			send(t, client, "POST http://"+server+"/ HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n 0\r\n")
+			next(t, conns)
+			expectReset(t, client)
+			r.awaitEnd(stats.Unframed, 1)
+		}))
+	}
+}
+
 // An answer that is no message of HTTP passes as it is, and what the client says after its request still
 // does not.
 func TestUnframedForwardedAnswer(t *testing.T) {
