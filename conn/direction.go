@@ -115,6 +115,7 @@ func (d *direction) read() bool {
 // broken follows a read that has failed: src is down. What came before is passed on first, if it is of an
 // answer, or if TLS was cut. What a client has sent before its reset is of no use.
 func (d *direction) broken(reason error) {
+	d.src.noteBroken(reason)
 	if d.towards == stats.Downstream || isCut(reason) {
 		d.ended, d.fault = true, resultOf(reason)
 		return
@@ -150,6 +151,7 @@ func (d *direction) write(o unloader) bool {
 func (d *direction) unwritten(reason error) {
 	other, result := d.opposite(), resultOf(reason)
 	d.shut = true
+	d.dst.noteBroken(reason)
 	switch {
 	case isCut(reason) && !other.done && !other.shut: // the other direction reads the cut
 	case d.towards == stats.Downstream || other.shut: // what dst has sent is of no use, or nobody would read it

@@ -108,3 +108,32 @@ func TestResetSparesWhatIsUnderWay(t *testing.T) {
 		}))
 	}
 }
+
+// Once the upstream has reset the connection, half_close_timeout bounds how long its last bytes may stay, also
+// if a write or a read of the session finds out about the reset before the poller does.
+func TestResetThatThePollerMisses(t *testing.T) {
+	for _, c := range []struct {
+		name, protocol, rate, back, answer string
+		waiting                            int64
+		find                               func(s *tcpSession)
+	}{
+		{"a write finds out, and the client reads nothing", "tcp", fast, fast, strings.Repeat("x", 300_000), 0, func(s *tcpSession) { s.client.Readable = true }},
+		{"a read finds out, and messages wait", "lines", "1 messages/s", "0 messages/s", "one\ntwo\n", 0, func(s *tcpSession) { s.upstream.Readable = true }},
+	} {
+		t.Run(c.name, virtual(func(t *testing.T) {
+			addr, conns := listen(t)
+			r := run(t, class("c", c.rate)+class("back", c.back)+listener("l", c.protocol, addr, "c", `return_class = "back"`, `half_close_timeout = "1m"`))
+			client, upstream := r.open(conns)
+			go io.WriteString(upstream, c.answer) // which may be more than the network holds
+			time.Sleep(time.Second)
+			r.one().do(func(s *tcpSession) { // whose lock holds up the pollers
+				send(t, client, "more\n")
+				reset(upstream)
+				s.client.Readable = true
+				c.find(s)
+				s.driver.drive()
+			})
+			r.awaitEnd(stats.ResetByPeer, 1)
+		}))
+	}
+}
