@@ -75,6 +75,9 @@ func (l *lane) unload(to sock.End) (n int, err error) {
 // remaining implements unloader.
 func (l *lane) remaining() int { return len(l.rest) }
 
+// Shut implements exchange.Direction.
+func (l *lane) Shut() bool { return l.direction.shut }
+
 // End implements exchange.Direction.
 func (l *lane) End() { l.direction.end() }
 

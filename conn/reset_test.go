@@ -137,3 +137,33 @@ func TestResetThatThePollerMisses(t *testing.T) {
 		}))
 	}
 }
+
+// Once the connection of an upstream is dead, no message takes a turn to leave there, though what the upstream
+// had sent before still waits for its own class, or for the client. Each message counts once.
+func TestNoTurnsTowardsADeadUpstream(t *testing.T) {
+	const n = 9
+	for _, c := range []struct{ name, back, says string }{
+		{"a read finds out", "1 messages/s", strings.Repeat(pdu(5, 0, 1, "x"), n)},
+		{"a write finds out, and the client reads nothing", "1000000 messages/s", strings.Repeat(pdu(5, 0, 1, strings.Repeat("x", 10_000)), 30)},
+	} {
+		t.Run(c.name, virtual(func(t *testing.T) {
+			addr, conns := listen(t)
+			r := run(t, class("c", "1 messages/s", `queue = "100 messages"`)+class("back", c.back, `queue = "100 messages"`)+listener("l", "smpp", addr, "c", `return_class = "back"`))
+			client, upstream := r.open(conns)
+			go io.WriteString(upstream, c.says) // which may be more than the network holds
+			send(t, client, strings.Repeat(pdu(4, 0, 1, "x"), n))
+			time.Sleep(100 * time.Millisecond)
+			reset(upstream)
+			time.Sleep(2 * time.Second)
+			if waits, open := r.shaper.Class("c").Backlog().Items, len(r.Sessions()); waits != 0 || open != 1 {
+				t.Errorf("%d messages wait, and %d sessions are open", waits, open)
+			}
+			reset(client)
+			r.awaitEnd(stats.ResetByPeer, 1)
+			left := r.sent("c", stats.Upstream).Messages.Load()
+			if dropped, _ := r.dropped("c", stats.Reset); left != 1 || left+dropped != n {
+				t.Errorf("of %d messages %d have left, and %d count as dropped", n, left, dropped)
+			}
+		}))
+	}
+}

@@ -29,12 +29,15 @@ func (l *lane) fail(err error) {
 
 // getsNoAnswers reports whether the requests that a lane has not sent get no answers any more.
 func (x *Exchange) getsNoAnswers(l *lane) bool {
-	return l.isUp() && x.protocol.isHTTP() && x.down.state >= finishing
+	return l.isUp() && (x.protocol.isHTTP() && x.down.state >= finishing || x.down.in.end == cut || l.wire.Shut() && x.down.state != swallowing)
 }
 
 // cease drops the requests that have not left, and from now on throws away what the client sends: no
 // request gets an answer any more. Those that left would take the turns of others for nothing.
 func (l *lane) cease() {
+	if l.state == waiting {
+		l.body.flow.Cancel(l.x.now)
+	}
 	l.backlog.drop(stats.Reset)
 	l.dropFound(stats.Reset, l.in.len())
 	l.in.drop()

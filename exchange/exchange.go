@@ -133,6 +133,7 @@ func (x *Exchange) drive(events int) {
 		}
 		progress = x.up.advance()
 		progress = !x.stopped && x.down.advance() || progress
+		progress = x.forsake() || progress
 	}
 	x.Flush()
 	x.retirement.goOn()

@@ -45,6 +45,8 @@ type Direction interface {
 	Writable() bool
 	// Write writes as much of p as there is room for. departed is when these bytes left.
 	Write(p []byte) (n int, departed time.Time)
+	// Shut reports whether a write has failed: the receiver takes nothing more.
+	Shut() bool
 	// End tells the receiver that nothing more comes, in the way the stream ended: by an end
 	// or by a fault.
 	End()

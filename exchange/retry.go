@@ -56,7 +56,7 @@ func (m *message) again(f *frame.Message) bool {
 		return false
 	case int(m.attempts) >= most:
 		outcome = stats.RetryLast
-	case x.up.state == ended || m.lane.backlog.moving != nil:
+	case x.up.state == ended || x.getsNoAnswers(&x.up) || m.lane.backlog.moving != nil:
 		outcome = stats.RetryTooLong
 	default:
 		if x.heed(f); !m.putBack() { // the class pauses, and then the message enters it
@@ -148,6 +148,19 @@ func (l *lane) over() {
 	if up := &l.x.up; !l.x.stopped && up.backlog.n > 0 && l.x.getsNoAnswers(up) {
 		up.cease()
 	}
+}
+
+// forsake ceases the requests if the connection to the provider is dead, though what it had sent before still
+// passes. Those that wait to be sent again are refused, as their answers say. It reports whether it did anything.
+func (x *Exchange) forsake() bool {
+	l := &x.up
+	if x.stopped || l.state >= discarding || l.backlog.moving != nil || x.protocol.isHTTP() && x.down.state >= finishing || !x.getsNoAnswers(l) {
+		return false
+	}
+	if l.backlog.giveUp(); !x.stopped {
+		l.cease()
+	}
+	return true
 }
 
 // giveUp tells the client that messages were refused which wait to be sent again: the provider

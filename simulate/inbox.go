@@ -125,6 +125,9 @@ func (w *wire) Writable() bool { return true }
 // Write implements exchange.Direction.
 func (w *wire) Write(p []byte) (int, time.Time) { return len(p), w.link.run.now }
 
+// Shut implements exchange.Direction.
+func (w *wire) Shut() bool { return false }
+
 // End implements exchange.Direction.
 func (w *wire) End() {}
 

@@ -136,6 +136,9 @@ func (s *Stream) Write(p []byte) (int, time.Time) {
 	return len(p), s.host.Now
 }
 
+// Shut implements exchange.Direction.
+func (s *Stream) Shut() bool { return false }
+
 // End implements exchange.Direction. A fault ends the connection, and so do the ends of both
 // directions.
 func (s *Stream) End() {
