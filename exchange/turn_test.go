@@ -72,6 +72,9 @@ func TestLostTurnsAreNotMadeUpByCheaperOnes(t *testing.T) {
 	}
 }
 
+// mostBytes is how many bytes may leave at once in the next test: the largest message, and half a quantum.
+const mostBytes = 3*4000 + 1460
+
 // However a provider stalls, and whatever the messages cost, no more leaves than the limit allows: in
 // units of the class, and in bytes of the class above.
 func TestStallsKeepLimits(t *testing.T) {
@@ -83,7 +86,7 @@ func TestStallsKeepLimits(t *testing.T) {
 	} {
 		for seed := range uint64(40) {
 			x := rand.New(rand.NewPCG(seed, 5))
-			w := through(t, policy.SMPP, fmt.Sprintf("[class.link]\nrate = \"200KB/s\"\nalgorithm = \"token\"\nburst = \"40KB\"\n"+
+			w := through(t, policy.SMPP, fmt.Sprintf("[class.link]\nrate = \"200KB/s\"\n"+
 				"[class.c]\nparent = \"link\"\nrate = \"20 messages/s\"\n%s\n%s", byParts, algorithm))
 			var left departures
 			w.Machine.Watch(&left)
@@ -91,7 +94,7 @@ func TestStallsKeepLimits(t *testing.T) {
 			if i := exceeds(&left); i >= 0 {
 				t.Fatalf("%s, seed %d: message %d leaves too soon", algorithm, seed, i)
 			}
-			if i := left.exceeds(40_000, 200_000, func(c *shaper.Cost) int64 { return c.Bytes }); i >= 0 {
+			if i := left.exceeds(mostBytes, 200_000, func(c *shaper.Cost) int64 { return c.Bytes }); i >= 0 {
 				t.Fatalf("%s, seed %d: message %d leaves before its bytes may", algorithm, seed, i)
 			}
 			w.Finish(stats.OK)
@@ -158,6 +161,41 @@ func exceedsWindows(d *departures) int {
 		}
 	}
 	return -1
+}
+
+// After a stall, what waits leaves at the rate of its class, or of the class above: a turn in which nothing
+// leaves costs nothing.
+func TestStallsTakeNothingOfTheRate(t *testing.T) {
+	const seconds, rate, size = 60, 64_000, 4000
+	for name, class := range map[string]string{
+		"bytes":           "[class.c]\nrate = \"64KB/s\"\n",
+		"bytes, token":    "[class.c]\nrate = \"64KB/s\"\nalgorithm = \"token\"\nburst = \"8KB\"\n",
+		"bytes above":     "[class.all]\nrate = \"64KB/s\"\n[class.c]\nparent = \"all\"\nrate = \"1000 messages/s\"\n",
+		"bytes above two": "[class.all]\nrate = \"64KB/s\"\n[class.m]\nparent = \"all\"\nrate = \"1MB/s\"\n[class.c]\nparent = \"m\"\nrate = \"1000 messages/s\"\n",
+	} {
+		x, id := rand.New(rand.NewPCG(1, 6)), 0
+		w := through(t, policy.SMPP, class+"queue = \"50 items\"\noverflow = \"wait\"\n")
+		send := func() {
+			for ; w.Machine.Waiting() < 40; id++ {
+				w.send(pdu(4, 0, uint32(id), strings.Repeat("x", x.IntN(size))))
+				w.answer(accepted(uint32(id)))
+			}
+		}
+		send()
+		w.Up.Room = 0
+		w.wait(3 * time.Second)
+		w.Up.Room = -1
+		w.wait(time.Second)
+		before := len(w.Up.Got)
+		for range seconds * 20 {
+			send()
+			w.wait(time.Second / 20)
+		}
+		if got, want := len(w.Up.Got)-before, seconds*rate; got < want*98/100 || got > want+4*size {
+			t.Errorf("%s: %d bytes have left in %d s, want %d", name, got, seconds, want)
+		}
+		w.Finish(stats.OK)
+	}
 }
 
 // A message that is sent again may have to take the turn of a later one, which is about to leave. It

@@ -58,9 +58,15 @@ func Piece(rate unit.Rate) int64 { return Quantum(rate) / 2 }
 // The arithmetic is that of debt, which is exact. The bucket moves base back
 // only by what it takes from lag.
 type Bucket struct {
+	limit.Start
 	debt
 	slack time.Duration // Slack of the rate
 	lag   time.Duration // lateness beyond slack that the bucket still makes up for
+
+	// The last item, for Amend.
+	taken   time.Time     // when it left
+	cost    int64         // what it was charged
+	shorter time.Duration // by how much its gap is shorter
 }
 
 // maxLag bounds what the bucket makes up for. It covers a few time slices of a
@@ -96,11 +102,33 @@ func (b *Bucket) Take(since, now time.Time, n int64) {
 		b.lag = min(b.lag+late, maxLag)
 		b.clear(now.Add(-b.slack))
 	}
+	b.taken = now
+	b.charge(n)
+}
+
+// charge charges the last item.
+func (b *Bucket) charge(n int64) {
+	b.cost, b.shorter = n, 0
 	if b.lag > 0 {
-		shorter := min((b.rate.Time(n)-1)/16, b.lag) // Time rounds up: never more than 1/16
-		b.base, b.lag = b.base.Add(-shorter), b.lag-shorter
+		b.shorter = min((b.rate.Time(n)-1)/16, b.lag) // Time rounds up: never more than 1/16
+		b.base, b.lag = b.base.Add(-b.shorter), b.lag-b.shorter
 	}
 	b.owe(n)
+}
+
+// Amend implements limit.Amender. The last item is charged anew, as if it had cost less from the
+// start. An item before that one gets nothing back: those that have left since may have had
+// its time.
+func (b *Bucket) Amend(now, then time.Time, n int64) {
+	switch {
+	case n > 0:
+		b.Take(now, now, n)
+	case then.Equal(b.taken):
+		rightly := max(b.cost+n, 0)
+		b.base, b.lag = b.base.Add(b.shorter), b.lag+b.shorter
+		b.owe(-b.cost)
+		b.charge(rightly)
+	}
 }
 
 // SetRate implements limit.Limiter. The bytes that are still owed drain at the new
@@ -111,6 +139,7 @@ func (b *Bucket) SetRate(now time.Time, rate unit.Rate, _ int64) {
 	}
 	b.setRate(now, rate)
 	b.slack, b.lag = Slack(rate), 0
+	b.cost, b.shorter = 0, 0 // it has left at the old rate
 }
 
 // Memory implements limit.Limiter.

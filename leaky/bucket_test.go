@@ -195,3 +195,44 @@ func TestBucketSetRate(t *testing.T) {
 		wantNext(t, b, 1000, 333_333_334)
 	})
 }
+
+func TestBucketAmend(t *testing.T) {
+	second := time.Second
+	t.Run("what costs less is owed no more", func(t *testing.T) {
+		b := NewBucket(unit.BytesPerSecond(1000))
+		leaves(t, b, 0, 0, 3000)
+		limit.Amend(b, at(second), at(0), -2500)
+		wantNext(t, b, second, second/2)
+		limit.Amend(b, at(second), at(0), -2500) // more than it was charged
+		wantNext(t, b, second, 0)
+	})
+	t.Run("what costs more is charged", func(t *testing.T) {
+		b := NewBucket(unit.BytesPerSecond(1000))
+		leaves(t, b, 0, 0, 1000)
+		limit.Amend(b, at(second/2), at(0), 1000)
+		wantNext(t, b, second/2, 2*second)
+		limit.Amend(b, at(5*second), at(0), 1000)
+		wantNext(t, b, 5*second, 6*second)
+	})
+	t.Run("nothing comes back once another one has left", func(t *testing.T) {
+		b := NewBucket(unit.BytesPerSecond(1000))
+		leaves(t, b, 0, 0, 1000)
+		leaves(t, b, 0, second, 1000)
+		limit.Amend(b, at(second), at(0), -1000)
+		wantNext(t, b, second, 2*second)
+	})
+	t.Run("nor after a change of the rate", func(t *testing.T) {
+		b := NewBucket(unit.BytesPerSecond(1000))
+		leaves(t, b, 0, 0, 1000)
+		b.SetRate(at(0), unit.BytesPerSecond(100), 0)
+		limit.Amend(b, at(0), at(0), -1000)
+		wantNext(t, b, 0, 10*second)
+	})
+	t.Run("nor for what the bucket before has charged", func(t *testing.T) {
+		b := NewBucket(unit.BytesPerSecond(1000))
+		leaves(t, b, 0, 0, 1000)
+		limit.Succeed(b, at(0))
+		limit.Amend(b, at(0), at(0), -1000)
+		wantNext(t, b, 0, second)
+	})
+}

@@ -34,7 +34,7 @@ func (d *debt) paidAt(ahead int64) time.Time {
 // clear makes the debt nothing as of a time.
 func (d *debt) clear(at time.Time) { d.base, d.owed, d.paid = at, 0, at }
 
-// owe adds n units to the debt.
+// owe adds n units to the debt. If n is negative, it takes away what owe has added last.
 func (d *debt) owe(n int64) {
 	d.owed += n
 	d.fold()
@@ -69,7 +69,12 @@ func (d *debt) fold() {
 	if units == 0 {
 		return
 	}
-	if d.owed >= units {
+	switch {
+	case d.owed < 0: // fold has turned units into time: turn them back
+		whole := (units - 1 - d.owed) / units
+		d.base = d.base.Add(-time.Duration(whole * ns))
+		d.owed += whole * units
+	case d.owed >= units:
 		whole := min(d.owed/units, math.MaxInt64/ns)
 		d.base = d.base.Add(time.Duration(whole * ns))
 		d.owed -= whole * units

@@ -81,6 +81,11 @@ func TestBucketHoldsInEveryWindow(t *testing.T) {
 			ready := time.Duration(rapid.Int64Range(earliest, int64(now.Sub(start))).Draw(t, "ready"))
 			b.Take(start.Add(ready), now, n)
 			trace = append(trace, departure{now.Sub(start), n})
+			if i := len(trace) - rapid.IntRange(1, 3).Draw(t, "amends"); i >= 0 {
+				back := rapid.Int64Range(0, trace[i].n).Draw(t, "back")
+				limit.Amend(b, now, start.Add(trace[i].at), -back)
+				trace[i].n -= back
+			}
 		}
 		quantum := big.NewRat(Quantum(rate), 1)
 		checkWindows(t, trace, func(window time.Duration) *big.Rat {
@@ -92,6 +97,33 @@ func TestBucketHoldsInEveryWindow(t *testing.T) {
 			}
 			return bound.Add(bound, quantum)
 		})
+	})
+}
+
+// TestBucketAmendIsTheRightCharge corrects what items were charged, before the next one leaves, and
+// compares the bucket with one that has charged rightly from the start.
+func TestBucketAmendIsTheRightCharge(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rate := anyRate(unit.Bytes).Draw(t, "rate")
+		amended, rightly, now := NewBucket(rate), NewBucket(rate), start
+		for range rapid.IntRange(1, 30).Draw(t, "items") {
+			n := rapid.Int64Range(1, 1<<rapid.IntRange(0, 43).Draw(t, "magnitude")).Draw(t, "n")
+			next := rightly.Next(now, 0, n)
+			if got := amended.Next(now, 0, n); !got.Equal(next) {
+				t.Fatalf("%v: the next item leaves at %v, want %v", rate, got.Sub(start), next.Sub(start))
+			}
+			if next.After(now) {
+				now = next
+			}
+			if now = now.Add(lateness(amended.slack).Draw(t, "late")); now.After(horizon) {
+				break
+			}
+			since := start.Add(time.Duration(rapid.Int64Range(0, int64(now.Sub(start))).Draw(t, "ready")))
+			back := rapid.Int64Range(0, n).Draw(t, "back")
+			amended.Take(since, now, n)
+			rightly.Take(since, now, n-back)
+			limit.Amend(amended, now.Add(lateness(amended.slack).Draw(t, "answered")), now, -back)
+		}
 	})
 }
 
@@ -207,6 +239,7 @@ func TestExtremes(t *testing.T) {
 				}
 				before = next
 			}
+			limit.Amend(l, start, start, -1<<43)
 			l.SetRate(start, unit.BytesPerSecond(1), 0)
 			l.SetRate(start.Add(-time.Hour), rate, 0)
 		}
