@@ -132,7 +132,7 @@ func (l *lane) handle() bool {
 	case m.Kind == frame.Counted && l.x.getsNoAnswers(l):
 		l.cease()
 		return true
-	case late && !l.x.retirement.setsAside():
+	case l.x.retirement.holds(l, late):
 		return false
 	case m.Kind == frame.Counted:
 		return l.handleCounted(late)

@@ -17,7 +17,8 @@ import (
 //	smpp     both peers get an unbind. After it only the client's answers pass: the provider would
 //	         deliver again what has none
 //	others   both connections end, if nothing has moved for a while: who answers whom is not known.
-//	         If the host stops, they go on
+//	         Once only late messages are left, nothing of the client passes. If the host stops, they
+//	         go on
 
 // A retirement is the end of an old connection, or of one whose host stops. Before Retire, it has
 // not begun and changes nothing.
@@ -35,6 +36,14 @@ type retirement struct {
 func (r *retirement) stops(l *lane) bool {
 	x := r.x
 	return r.begun && l.isUp() && (!x.protocol.isHTTP() || x.link.InFlight() > 0 || l.backlog.n > 0)
+}
+
+// holds reports whether the message that a lane has found stays in the input until the connection ends.
+// late says that it may not leave. Others stay behind such a message where only quiet ends the connection:
+// keep-alives would put that off for ever.
+func (r *retirement) holds(l *lane, late bool) bool {
+	behindLate := l.isUp() && l.backlog.late > 0 && !r.x.protocol.asks()
+	return (late || behindLate) && !r.setsAside()
 }
 
 // setsAside reports whether a message that has to wait is set aside, so that those behind it may overtake

@@ -92,6 +92,28 @@ func TestKeepAlivesPassUntilTheEnd(t *testing.T) {
 	}
 }
 
+// Where only quiet ends an old connection, nothing of the client passes any more once all that may leave
+// has left: keep-alives would keep it alive, and the late message would never be answered.
+func TestKeepAlivesDoNotPutTheEndOff(t *testing.T) {
+	w, first, late, alive := slow(t, policy.ISO8583)
+	w.send(first[0] + first[1])
+	w.Machine.Retire(w.Now, false)
+	w.send(late + alive)
+	w.wait(time.Second)
+	want := first[0] + alive + first[1]
+	for range 3 {
+		w.send(alive)
+		w.wait(4 * time.Second)
+		if w.Machine.Retire(w.Now, false); string(w.Up.Got) != want || w.Machine.Waits() {
+			t.Fatalf("%q has left, want %q; it waits: %v", w.Up.Got, want, w.Machine.Waits())
+		}
+	}
+	if w.Machine.Retire(w.Now, true); !w.Retired {
+		t.Error("it goes on")
+	}
+	w.Finish(stats.Aged)
+}
+
 // slow returns a connection of a protocol with one message a second, three messages for it, one more, and
 // a keep-alive.
 func slow(t *testing.T, protocol policy.Protocol) (w *wire, first []string, late, alive string) {
