@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"shaper/policy"
+	"shaper/shaper"
 	"shaper/stats"
 )
 
@@ -47,5 +48,39 @@ func TestRequestsDoNotWaitForAProviderThatHasEnded(t *testing.T) {
 				t.Errorf("%s: nothing counts as dropped", c.name)
 			}
 		}
+	}
+}
+
+// A reload waits for a message that is about to leave. If its provider ends the connection meanwhile, the
+// message is dropped, and the connection goes on to its end.
+func TestReloadDoesNotWaitForADroppedMessage(t *testing.T) {
+	const class = "[class.next]\nrate = \"1 messages/s\"\n[class.c]\nrate = \"1 messages/s\"\n" +
+		"queue = \"9 messages\"\nretry = { max = 2 }\non_throttle = { pause = \"1s\" }\n"
+	submit := pdu(4, 0, 1, "")
+	for name, c := range map[string]struct {
+		protocol     policy.Protocol
+		said, answer string
+	}{
+		"HTTP":                   {policy.HTTP, get + get, fixed(ok, "hi")},
+		"one that is sent again": {policy.SMPP, submit, pdu(0x80000004, 0x58, 1, "")},
+	} {
+		w := through(t, c.protocol, class)
+		w.send(c.said)
+		w.answer(c.answer)
+		w.Now = w.Now.Add(time.Second)
+		about := w.classes["c"].Release(w.Now)
+		if about == nil {
+			t.Fatalf("%s: nothing is about to leave", name)
+		}
+		w.Machine.Belong(w.Now, w.classes["next"])
+		w.Machine.Reroute(w.Now, map[*shaper.Class]bool{w.classes["c"]: true}, nil)
+		w.Down.Ends = io.EOF
+		w.Drive(w.Now)
+		about.Owner.Leave(w.Now)
+		w.Up.Ends = io.EOF
+		if w.Drive(w.Now); !w.Over || w.Result != stats.OK {
+			t.Errorf("%s: the connection has ended: %v, by %v", name, w.Over, w.Result)
+		}
+		w.Finish(stats.OK)
 	}
 }

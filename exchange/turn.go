@@ -19,9 +19,9 @@ func (m *message) Take(now time.Time) {
 		m.turnDown()
 		return
 	}
-	if m.place != queued { // it was dropped after Leave
+	if m.place != queued {
 		m.leaveUnsent(now)
-		m.release()
+		m.leaveDropped()
 		return
 	}
 	tag := m.tag
@@ -70,13 +70,20 @@ func (l *lane) turned(tag uint16) {
 	l.x.drive(1)
 }
 
+// leaveDropped ends the turn of a message that was dropped after Leave. A move may have waited for it.
+func (m *message) leaveDropped() {
+	l, tag := m.lane, m.tag
+	m.release()
+	l.turned(tag)
+}
+
 // turnDown handles a message that its class has taken out of its queue because it would wait for too long. If
 // the sender is made to wait, the message keeps its place, and enters again as one that was accepted.
 func (m *message) turnDown() {
 	l, tag := m.lane, m.tag
 	switch {
-	case m.place != queued: // it was dropped after Leave
-		m.release()
+	case m.place != queued:
+		m.leaveDropped()
 		return
 	case m.makesWait():
 		m.place = missed
