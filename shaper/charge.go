@@ -17,10 +17,10 @@ func (n *node) charges(cost *Cost) bool {
 }
 
 // Covers reports whether what was charged for one item is enough for another one: it costs no more,
-// in each unit that the class, or one above it, counts.
+// in each unit that the class, or one above it, limits.
 func (n *node) Covers(charged, cost *Cost) bool {
 	for ; n != nil; n = n.parent.Load() {
-		if cost.in(n.kind) > charged.in(n.kind) {
+		if !n.passive && cost.in(n.kind) > charged.in(n.kind) {
 			return false
 		}
 	}

@@ -167,6 +167,21 @@ func TestShadowUnderAParent(t *testing.T) {
 	}
 }
 
+// A class with shadow limits nothing, so the charge for a cheaper item is enough for one that costs more there.
+func TestShadowCoversAll(t *testing.T) {
+	cheap, dear := Cost{Messages: 1, Tokens: 1}, Cost{Messages: 1, Tokens: 5}
+	limited := named("root", classBy(policy.GCRA, "10 tokens/s"))
+	for _, c := range []struct {
+		root policy.Class
+		want bool
+	}{{limited, false}, {inShadow(limited), true}} {
+		of := tree(c.root, under("root", named("a", leakyClass("10 messages/s"))))["a"]
+		if got := of.Covers(&cheap, &dear); got != c.want || !of.Covers(&dear, &cheap) {
+			t.Errorf("under a class with shadow %v: 1 token covers 5: %v", c.root.Shadow, got)
+		}
+	}
+}
+
 // What waits leaves at once when a class gets shadow. When shadow ends, what has passed
 // meanwhile counts.
 func TestShadowIsSet(t *testing.T) {
