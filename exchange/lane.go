@@ -47,10 +47,15 @@ type found struct {
 	whole    bool     // they are all
 	tag      uint16   // of its class
 	tokens   int32    // what it costs in tokens; message.Cost is in messages
+	said     said     // by its body
 	follower Follower // is told what becomes of it; nil: nobody
 	heeded   bool     // its class knows what it says about the rate
 	open     bool     // it is a request or an answer, and its body has not ended
 }
+
+// said is what the body of a message has said that the message costs, in each unit in which a class has
+// asked for it; 0: nothing.
+type said struct{ messages, tokens int64 }
 
 // cost returns what the message costs.
 func (f *found) cost() shaper.Cost {

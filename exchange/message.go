@@ -27,6 +27,10 @@ type message struct {
 	inOrder           bool
 	late              bool // it came after the connection had begun to retire, and never leaves
 
+	// What tells its cost in another class; see chargeMoved.
+	whole bool // its bytes are all of it
+	said  said // by its body
+
 	// For a message that may be sent again; see retry.
 	repeatable bool
 	held       bool      // it waits in the connection, and not yet in its class; see hold
@@ -57,6 +61,7 @@ func (l *lane) newMessage(class *shaper.Class, tag uint16) *message {
 	m, f := messages.Get().(*message), &l.found.message
 	m.lane, m.class, m.n = l, class, int32(l.found.size)
 	m.follower, l.found.follower = l.found.follower, nil
+	m.whole, m.said = l.found.whole, l.found.said
 	m.command, m.sequence, m.tag = f.Command, f.Sequence, tag
 	l.x.classes.use(tag)
 	m.refusable, m.close, m.inOrder, m.repeatable = f.Refusable, f.Close, f.InOrder, f.Repeatable && f.Refusable

@@ -111,9 +111,9 @@ func (l *lane) reread() {
 // charge sets what the message that was found costs.
 func (l *lane) charge() {
 	f := &l.found
-	b := bill{x: l.x, message: &f.message, bytes: l.in.bytes()[:f.size], whole: f.whole, peek: l.x.peek}
+	b := bill{x: l.x, message: &f.message, bytes: l.in.bytes()[:f.size], whole: f.whole, peek: l.x.peek, said: f.said}
 	cost := b.cost(l.class(), l.scan.Message().Cost)
-	f.message.Cost, f.tokens = cost.Messages, cost.Tokens
+	f.message.Cost, f.tokens, f.said = cost.Messages, cost.Tokens, b.said
 }
 
 // chargeMoved sets what a message costs that waits and has come into another class. Nobody has
@@ -122,7 +122,8 @@ func (m *message) chargeMoved() {
 	x := m.lane.x
 	var f frame.Message
 	x.link.Read(m.bytes(), &f)
-	cost := bill{x: x, message: &f, bytes: m.bytes(), had: m.item.Cost}.cost(m.class, max(f.Cost, 1))
+	b := bill{x: x, message: &f, bytes: m.bytes(), whole: m.whole, said: m.said}
+	cost := b.cost(m.class, max(f.Cost, 1))
 	m.item.Cost.Messages, m.item.Cost.Tokens = cost.Messages, cost.Tokens
 }
 
@@ -130,28 +131,29 @@ func (m *message) chargeMoved() {
 type bill struct {
 	x       *Exchange
 	message *frame.Message
-	bytes   []byte      // of the message, or of its head
-	whole   bool        // bytes are all of it
-	peek    *peek       // at its body; nil: the body does not say the cost
-	had     shaper.Cost // the cost in the class before; zero: there was none
+	bytes   []byte // of the message, or of its head
+	whole   bool   // bytes are all of it
+	peek    *peek  // at its body; nil: nobody reads that, or it is gone
+	said    said   // by its body, to this class or to one before
 }
 
 // cost returns what the message costs in a class. Each is its cost in messages by its protocol:
 // the number of its destinations.
-func (b bill) cost(class *shaper.Class, each int64) shaper.Cost {
+func (b *bill) cost(class *shaper.Class, each int64) shaper.Cost {
 	messages, tokens := prices(class)
 	cost := shaper.Cost{Messages: each}
 	if messages != nil {
-		cost.Messages = each * b.by(messages, b.had.Messages)
+		cost.Messages = each * b.by(messages, &b.said.messages)
 	}
 	if tokens != nil {
-		cost.Tokens = int32(min(each*b.by(tokens, int64(b.had.Tokens)), math.MaxInt32))
+		cost.Tokens = int32(min(each*b.by(tokens, &b.said.tokens), math.MaxInt32))
 	}
 	return cost
 }
 
-// by returns the cost of one message, and had if only its body says it and is gone.
-func (b *bill) by(c *policy.Cost, had int64) int64 {
+// by returns the cost of one message. If its body says it, by notes that in said; if the body is gone, what
+// that has said counts.
+func (b *bill) by(c *policy.Cost, said *int64) int64 {
 	switch described := b.message.Described; {
 	case c.Units > 0:
 		return c.Units
@@ -165,11 +167,13 @@ func (b *bill) by(c *policy.Cost, had int64) int64 {
 		m := Seen(b.message)
 		n, ok := policy.Number(string(m.Header(c.Header)))
 		return c.Of(n, ok)
-	case b.peek == nil:
-		return c.Of(had, had > 0)
+	case b.peek != nil:
+		*said = 0
+		if n, ok := firstNumber(b.peek.body, string(c.JSON)); ok {
+			*said = max(n, 1)
+		}
 	}
-	n, ok := firstNumber(b.peek.body, string(c.JSON))
-	return c.Of(n, ok)
+	return c.Of(*said, *said > 0)
 }
 
 // inBytes returns the cost of the bytes of a message: in HTTP those of its body. If nobody knows

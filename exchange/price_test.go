@@ -568,6 +568,55 @@ func TestMovedMessagesCostWhatTheirClassSays(t *testing.T) {
 	}
 }
 
+// A request that waits may move more than once. What its body said counts in each class that asks for that,
+// and nothing else of the classes before; one that has no body is known to have none.
+func TestMovedRequestsCostWhatTheirBodySaid(t *testing.T) {
+	const byBody = "cost = { json = \"n\", default = 10 }\n"
+	const byBytes = "cost = { bytes = 1000, default = 50 }\n"
+	says, silent := post("", `{"n":7}`), post("", `{"m":7}`)
+	for _, c := range []struct {
+		request string
+		classes []string
+		want    int64
+	}{
+		{says, []string{byBody, byBody}, 7},
+		{says, []string{byBody, ""}, 1},
+		{says, []string{byBody, "cost = 3\n", byBody}, 7},
+		{says, []string{"cost = { json = \"n\", max = 5 }\n", byBody}, 7},
+		{says, []string{"cost = 3\n", byBody}, 10},
+		{says, []string{"", byBody}, 10},
+		{silent, []string{"cost = { json = \"n\", default = 4 }\n", byBody}, 10},
+		{get, []string{"cost = 3\n", byBody}, 10},
+		{get, []string{byBytes, byBytes}, 1},
+		{get, []string{"cost = 3\n", byBytes}, 1},
+		{says, []string{"cost = 3\n", byBytes}, 1},
+		{chunked("POST / HTTP/1.1\r\nHost: h\r\n", "body"), []string{"cost = 3\n", byBytes}, 50},
+	} {
+		text, name := "", "c"
+		for i, keys := range c.classes {
+			text += fmt.Sprintf("[class.%s]\nrate = \"1 messages/s\"\n%s", name, keys)
+			name = fmt.Sprintf("c%d", i+1)
+		}
+		w := through(t, policy.HTTP, text)
+		w.classes["c"].Pass(w.Now, shaper.Cost{Messages: 1})
+		w.send(c.request)
+		from := w.classes["c"]
+		for i := range c.classes[1:] {
+			to := w.classes[fmt.Sprintf("c%d", i+1)]
+			if i+2 < len(c.classes) {
+				to.Pass(w.Now, shaper.Cost{Messages: 1})
+			}
+			w.Machine.Belong(w.Now, to.Join(w.Now, policy.Conn{}))
+			w.Machine.Reroute(w.Now, map[*shaper.Class]bool{from: true}, nil)
+			from = to
+		}
+		if w.Drive(w.Now); string(w.Up.Got) != c.request || w.Up.Cost.Messages != c.want {
+			t.Errorf("%.30q through %q: %d bytes have left, and cost %d, want %d", c.request, c.classes, len(w.Up.Got), w.Up.Cost.Messages, c.want)
+		}
+		w.Finish(stats.OK)
+	}
+}
+
 // A line of a chunk may stand across the bound of what is read of a body: the request leaves. If its
 // chunks are broken, the connection fails at once.
 func TestCostOfChunksAtTheBound(t *testing.T) {
