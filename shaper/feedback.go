@@ -19,7 +19,7 @@ func (c *Class) Provider() Provider { return Provider{c} }
 // replaced also concerns the one that goes on from it.
 func (p Provider) Answered(now time.Time, ok bool) {
 	for _, left := range answered(now, p.class, ok) {
-		left.answered(now, ok)
+		left.lower(now, ok)
 	}
 }
 
@@ -61,34 +61,40 @@ type inheritance struct {
 	inFlight int
 }
 
-// begin makes the heir start with what is in flight.
-func (i inheritance) begin(now time.Time) {
-	c := i.heir
+// begin makes the class that goes on from old start with what is in flight there. An answer that came
+// before it did so has lowered nothing, so begin asks a second time.
+func begin(now time.Time, old *Class) {
+	c, n := old.heir, old.InFlight()
 	root, now := c.lockAt(now)
-	defer root.mu.Unlock()
-	if c.inherited = i.inFlight; c.shadow != nil {
-		c.shadow.moveInFlight(now, c.inherited)
-	}
-	c.update(now)
-	root.wake(now)
+	c.inherit(now, n)
+	root.mu.Unlock()
+	inheritance{c, old.InFlight()}.lower(now, false)
 }
 
-// answered says that one more of the items has its answer, and so many are left. Answers may come in
-// another order than they were counted in. They teach the heir nothing, since the class before may
+// inherit makes n items of the class before count as in flight. The lock of the tree is held.
+func (c *Class) inherit(now time.Time, n int) {
+	if c.shadow != nil {
+		c.shadow.moveInFlight(now, n-c.inherited)
+	}
+	c.inherited = n
+}
+
+// lower says that no more of the items are left than so many; ok is that of Answered. Answers may come
+// in another order than they were counted in. They teach the heir nothing, since the class before may
 // have had another pace.
-func (i inheritance) answered(now time.Time, ok bool) {
+func (i inheritance) lower(now time.Time, ok bool) {
 	c := i.heir
 	root, now := c.lockAt(now)
-	c.inherited = min(c.inherited, i.inFlight)
+	c.inherit(now, min(c.inherited, i.inFlight))
 	next := inheritance{c.heir, c.unanswered()}
-	if next.heir == nil {
-		c.heed(now, ok)
+	if next.heir == nil && ok {
+		c.throttle.pause = 0
 	}
 	c.update(now)
 	root.wake(now)
 	root.mu.Unlock()
 	if next.heir != nil {
-		next.answered(now, ok)
+		next.lower(now, ok)
 	}
 }
 

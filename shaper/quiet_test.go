@@ -507,6 +507,39 @@ func TestInFlightAfterAReplacement(t *testing.T) {
 	}
 }
 
+// answeredMeanwhile is a shadow of a class that goes on from old. The last answer to old comes just
+// before the class counts it.
+type answeredMeanwhile struct {
+	shadow
+	old *Class
+}
+
+func (s *answeredMeanwhile) moveInFlight(now time.Time, _ int) {
+	if s.old.InFlight() > 0 {
+		answered(now, s.old, true) // what Answered does then lowers nothing: the class has not begun
+	}
+}
+
+// An answer that comes while a class begins to count what it inherits takes no slot for ever.
+func TestAnswerWhileAReplacementBegins(t *testing.T) {
+	confs := promotions(t, "in_flight = 1\n")
+	s := newShaper()
+	defer s.Close()
+	s.Apply(confs)
+	now, old := time.Now(), s.Class("promotions")
+	enter(t, joins(now.Sub(start), old, "9198"), now.Sub(start), Leaves, request())
+	s.Apply(withoutQuiet(confs))
+	next := s.Class("promotions")
+	if next.InFlight() != 1 {
+		t.Fatalf("%d are in flight, want 1", next.InFlight())
+	}
+	next.inherited, next.shadow = 0, &answeredMeanwhile{old: old} // as before it begins
+	begin(now, old)
+	if next.shadow = nil; next.InFlight() != 0 {
+		t.Errorf("after the answer, %d are in flight", next.InFlight())
+	}
+}
+
 // A hint in the answer to a message of a class which a reload has replaced holds the one that goes on
 // from it.
 func TestHintAfterAReplacement(t *testing.T) {

@@ -164,7 +164,7 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 	s.move(now, append(s.moves(confs), s.movesOfGone()...))
 	for _, c := range removed { // what is in flight of their children has moved with these
 		if c.heir != nil {
-			inheritance{c.heir, c.InFlight()}.begin(now)
+			begin(now, c)
 		}
 	}
 	for _, conf := range confs {
