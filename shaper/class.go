@@ -210,7 +210,7 @@ func (c *Class) endShadow(now time.Time) *gate {
 func (c *Class) install(now time.Time, conf policy.Class, p *pace, l limit.Limiter) {
 	if conf.Shadow && c.shadow == nil {
 		c.shadow, l = c.makeShadow(now, conf, bare(l), shadowStats(c)), limitless{}
-		c.shadow.moveInFlight(now, c.inFlight)
+		c.shadow.moveInFlight(now, c.unanswered())
 	}
 	c.conf = conf
 	c.passive = c.keys != nil || c.shadow != nil

@@ -540,6 +540,32 @@ func TestAnswerWhileAReplacementBegins(t *testing.T) {
 	}
 }
 
+// A shadow that begins after a replacement knows what is in flight of the class before, and each answer to that.
+func TestShadowAfterAReplacement(t *testing.T) {
+	confs := promotions(t, "in_flight = 5\nalgorithm = \"token\"\nburst = \"100 messages\"\n")
+	s := newShaper()
+	defer s.Close()
+	s.Apply(confs)
+	now := time.Now()
+	group := joins(now.Sub(start), s.Class("promotions"), "9198")
+	for range 3 {
+		enter(t, group, now.Sub(start), Leaves, request())
+	}
+	next := withoutQuiet(confs)
+	s.Apply(next)
+	next[0].Shadow = true
+	s.Apply(next)
+	for want := 3; ; want-- {
+		if got := s.Class("promotions").shadow.(*trialShadow).trial.othersInFlight; got != want {
+			t.Errorf("the shadow knows of %d in flight, want %d", got, want)
+		}
+		if want == 0 {
+			break
+		}
+		group.Provider().Answered(now, true)
+	}
+}
+
 // A hint in the answer to a message of a class which a reload has replaced holds the one that goes on
 // from it.
 func TestHintAfterAReplacement(t *testing.T) {
