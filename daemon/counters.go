@@ -64,7 +64,8 @@ type kernelReading struct {
 }
 
 // read returns a reading, and the zero one if the kernel part is off. To change the kernel may take
-// seconds. For that long read returns the last reading, unless the policy has none yet.
+// seconds. For that long read returns the last reading, which may be that of the policy before, unless
+// there is none yet.
 func (k *kernel) read() (r kernelReading) {
 	k.reading.Lock() // so that TryLock fails only for changes
 	defer k.reading.Unlock()

@@ -28,7 +28,7 @@ type kernel struct {
 	changed chan struct{}                   // wakes run: something has changed; capacity 1
 
 	reading sync.Mutex                    // held by read; comes before mu
-	last    atomic.Pointer[kernelReading] // of the policy; nil: none yet; stored under mu
+	last    atomic.Pointer[kernelReading] // maybe of a policy before; nil: none yet; stored under mu
 
 	mu      sync.Mutex        // held while the kernel is read or changed; guards the fields below
 	netlink *tc.Kernel        // nil until a policy needs it, and after close
@@ -134,7 +134,6 @@ func (k *kernel) keep(p *policy.Policy) {
 		names[t.Device] = true
 	}
 	k.policy = p
-	k.last.Store(nil)
 	k.devices.Store(&names)
 	if len(names) > 0 {
 		k.wake("") // run begins to watch

@@ -206,43 +206,58 @@ func TestKernelIsOff(t *testing.T) {
 	}
 }
 
-// Who reads does not wait for a change of the kernel. The last reading is that of the policy in force.
+// Who reads does not wait while a reload, set or the deletion of a removed section changes the kernel.
 func TestReadingDoesNotWait(t *testing.T) {
 	fake := tctest.New("eth0")
 	_, log := trial.NewLog()
 	k := newKernel(log)
 	k.connect = func() (*tc.Kernel, error) { return tc.On(fake), nil }
 	defer k.close()
-	prepare := func(rate string) {
-		commit, err := k.prepare(keptPolicy(t, rate))
+	prepare := func(p *policy.Policy) (commit func()) {
+		commit, err := k.prepare(p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		commit()
+		return commit
 	}
-	prepare("1mbit")
+	prepare(keptPolicy(t, "1mbit"))()
 	want := k.read()
 	if len(want.classes) != 2 || want.kept == nil {
 		t.Fatalf("the reading is %+v", want)
 	}
-	read := make(chan kernelReading, 1)
-	k.mu.Lock() // as a change does
-	go func() { read <- k.read() }()
-	select {
-	case got := <-read:
-		if !reflect.DeepEqual(got, want) {
-			t.Errorf("the reading is %+v, want %+v", got, want)
+	during := func(what string, change func()) {
+		read := make(chan kernelReading, 1)
+		fake.Between = func(r tctest.Request, do func() error) error {
+			if !r.IsChange() {
+				return do()
+			}
+			fake.Between = nil // once for each change
+			go func() { read <- k.read() }()
+			select {
+			case got := <-read:
+				if !reflect.DeepEqual(got, want) {
+					t.Errorf("%s: the reading is %+v, want %+v", what, got, want)
+				}
+			case <-time.After(10 * time.Second):
+				t.Errorf("%s: the reading waits", what)
+			}
+			return do()
 		}
-	case <-time.After(10 * time.Second):
-		t.Error("the reading waits")
+		change()
+		if fake.Between != nil {
+			t.Errorf("%s changes nothing", what)
+		}
 	}
-	k.mu.Unlock()
-	prepare("2mbit")
-	if k.last.Load() != nil {
-		t.Error("a reading of the policy before is kept")
+	during("a reload", func() { prepare(keptPolicy(t, "2mbit"))() })
+	during("set after a reload", func() { k.set(keptPolicy(t, "3mbit")) })
+	during("set", func() { k.set(keptPolicy(t, "4mbit")) })
+	if want = k.read(); want.classes[1].Rate.Text != "4mbit" {
+		t.Errorf("the rate of class a is %s", want.classes[1].Rate.Text)
 	}
-	if rate := k.read().classes[1].Rate.Text; rate != "2mbit" {
-		t.Errorf("the rate of class a is %s", rate)
+	commit := prepare(&policy.Policy{})
+	during("a deletion", commit)
+	if got := k.read(); got.classes != nil || got.kept != nil {
+		t.Errorf("the reading is %+v", got)
 	}
 }
 
