@@ -47,8 +47,8 @@ func (c kernelChecker) tc(t *TC) {
 	}
 	filtered := c.filtered(*t)
 	for i := range c.p.Rules {
-		if class := c.p.Rules[i].Class; in[class] {
-			c.kernelRule(t, i, filtered[class])
+		if filtered[c.p.Rules[i].Class] {
+			c.kernelRule(t, i)
 		}
 	}
 	for _, root := range t.roots() {
@@ -175,9 +175,9 @@ func (c kernelChecker) filtered(sections ...TC) map[string]bool {
 	return names
 }
 
-// kernelRule checks that filters, or the marks of the proxy, can do what a rule says. filtered says that they
-// have to.
-func (c kernelChecker) kernelRule(t *TC, i int, filtered bool) {
+// kernelRule checks that filters, or the marks of the proxy, can do what a rule says that leads to a filtered
+// class.
+func (c kernelChecker) kernelRule(t *TC, i int) {
 	rule, key := &c.p.Rules[i], ruleKey(i)
 	if !rule.ProxyOnly() {
 		if rule.Filters() > MaxFilters {
@@ -186,7 +186,7 @@ func (c kernelChecker) kernelRule(t *TC, i int, filtered bool) {
 		return
 	}
 	name, unknown := rule.marked()
-	if at := key + "." + name; unknown != "" && filtered && !t.Mark && c.sound(at) {
+	if at := key + "." + name; unknown != "" && !t.Mark && c.sound(at) {
 		c.wrong(at, fmt.Sprintf("class %q is put into the kernel by [tc.%s], which knows neither %s nor the client of the proxy", rule.Class, t.Device, unknown),
 			fmt.Sprintf("add mark = true to [tc.%s], or match by source and port of the packets", t.Device))
 	}
@@ -247,21 +247,24 @@ func (c kernelChecker) warnKernel() {
 			c.warn(join("class", class.Name), "the kernel ignores its priority and weight: HTB uses only those of classes without children", "give them to the classes below it")
 		}
 	}
-	c.warnKernelRules(in)
+	c.warnKernelRules()
 }
 
-// warnKernelRules warns of rules that the kernel cannot obey. in holds the classes that shape devices.
-func (c kernelChecker) warnKernelRules(in map[string]bool) {
+// warnKernelRules warns of rules that the kernel cannot obey.
+func (c kernelChecker) warnKernelRules() {
 	marked := slices.ContainsFunc(c.p.TC, func(t TC) bool { return t.Mark })
 	filtered := c.filtered(c.p.TC...)
 	for i := range c.p.Rules {
 		rule := &c.p.Rules[i]
-		if filtered[rule.Class] && rule.looksAtMessages() {
+		if !filtered[rule.Class] {
+			continue
+		}
+		if rule.looksAtMessages() {
 			c.warn(ruleKey(i), fmt.Sprintf("it looks at messages, and the kernel knows none: there they do not belong to class %q, but to that of their connection", rule.Class),
 				"a class that is in no [tc.DEVICE]")
 			continue
 		}
-		if !in[rule.Class] || marked || len(rule.Source)+len(rule.SourcePort) == 0 {
+		if marked || len(rule.Source)+len(rule.SourcePort) == 0 {
 			continue
 		}
 		if j := slices.IndexFunc(c.p.Listeners, func(l Listener) bool { return rule.appliesTo(&l) }); j >= 0 {

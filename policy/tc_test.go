@@ -130,11 +130,20 @@ class = "all"
 [[rule]]
 class = "all"
 `
-	for _, key := range []string{`listener = "web"`, `user = "ops-*"`, `server_name = "*.example"`, `protocol = "http"`, `path = "/v1/*"`} {
+	for _, key := range []string{`listener = "web"`, `user = "ops-*"`, `server_name = "*.example"`, `protocol = "http"`, `path = "/v1/*"`, `source = "10.0.0.1"`, manyValues(300)} {
 		if _, warnings, err := Parse("t.toml", []byte(text+key+"\n")); err != nil || len(warnings) > 0 {
 			t.Errorf("%s: %v, warnings %v", key, err, warnings)
 		}
 	}
+}
+
+// manyValues returns keys of a rule with n sources and n ports.
+func manyValues(n int) string {
+	var sources, ports []string
+	for i := range n {
+		sources, ports = append(sources, fmt.Sprintf(`"10.0.%d.%d"`, i/250, i%250)), append(ports, fmt.Sprint(2*i+1))
+	}
+	return "source = [" + strings.Join(sources, ", ") + "]\nport = [" + strings.Join(ports, ", ") + "]"
 }
 
 // With also checks that the kernel can do what a class says.
