@@ -72,7 +72,7 @@ func (c kernelChecker) filters(root string) int {
 	n, all := 0, 0
 	for i := range c.p.Rules {
 		r := &c.p.Rules[i]
-		if f := r.Filters(); !r.ProxyOnly() && f <= MaxFilters { // other rules have a mistake of their own
+		if f := r.Filters(); !r.ProxyOnly() && (f <= MaxFilters || !in[r.Class]) { // one of the tree has a mistake of its own
 			all += f
 		}
 		if in[r.Class] {

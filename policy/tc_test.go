@@ -146,6 +146,17 @@ func manyValues(n int) string {
 	return "source = [" + strings.Join(sources, ", ") + "]\nport = [" + strings.Join(ports, ", ") + "]"
 }
 
+// A rule for a class outside of a tree needs filters there, too, if a rule for the tree comes after it.
+func TestFiltersOfRulesForOthers(t *testing.T) {
+	const mine = "[[rule]]\nclass = \"otp\"\ndestination = \"10.1.0.0/16\"\n"
+	others := "[[rule]]\nclass = \"proxied\"\n" + manyValues(300) + "\n"
+	mustParse(t, kernelPolicy+mine+others)
+	_, _, err := Parse("t.toml", []byte(kernelPolicy+others+mine))
+	if err == nil || !strings.Contains(err.Error(), `tc.eth0: the rules up to the last one for class "uplink" or for a class below it need more than 65536 filters`) {
+		t.Error(err)
+	}
+}
+
 // With also checks that the kernel can do what a class says.
 func TestTCWith(t *testing.T) {
 	_, err := mustParse(t, kernelPolicy).With("otp", map[string]string{"rate": "0bit"})
