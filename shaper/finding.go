@@ -21,7 +21,7 @@ func (b *backing) finding(now time.Time) (lease limit.Lease, ok bool) {
 		return lease, false
 	}
 	lease = limit.Lease{Name: findingOf + b.class.name, At: now, Until: now, Expires: limit.Never}
-	if l.level == l.top {
+	if !l.found {
 		lease.Expires = now
 	}
 	for _, f := range [...]float64{l.level, l.low, l.high} {

@@ -20,12 +20,13 @@ import "time"
 // as much; above a level that held, three in 100 at most. If it sees such refusals at a level that
 // holds, it tests them in the same way, once for each rest.
 //
-// A policy may lower the top below the level for a while. Then the class is paced at the top, and
+// A policy may lower the top to the level, or below it, for a while. Then the class is paced at the top, and
 // the level waits until the top is above it again. If the top fails, the level goes down from there.
 type learner struct {
 	top, floor float64 // messages a second: the bounds of the pace
 
 	level     float64 // the pace, or what was found if that is above the top
+	found     bool    // level was found, and is not just the top; a top may be lowered to it
 	low, high float64 // the ends of the bracket; 0: not found
 	rest      rest
 	usual     refusals // what is refused at levels that hold
@@ -82,13 +83,13 @@ const (
 
 func newLearner(top, floor float64) *learner { return &learner{top: top, floor: floor, level: top} }
 
-// bound changes the bounds. What was learned stays, also while the top is below it. A level that
-// was the top is the new top: nothing was found.
+// bound changes the bounds. What was found stays, also while the top is not above it. If nothing was
+// found, the level is the new top.
 func (l *learner) bound(top, floor float64) {
-	if l.level == l.top {
-		l.level = top
-	} else {
+	if l.found {
 		l.level = max(l.level, floor)
+	} else {
+		l.level = top
 	}
 	l.top, l.floor = top, floor
 	if l.low > l.level {
@@ -114,10 +115,10 @@ func (l *learner) goOn(now time.Time, level, low, high float64) {
 	if low > 0 {
 		level = low
 	}
-	if level == l.top || level <= 0 {
+	if level <= 0 {
 		return
 	}
-	l.level, l.low, l.high = max(level, l.floor), 0, 0
+	l.level, l.found, l.low, l.high = max(level, l.floor), true, 0, 0
 	if low >= l.floor {
 		l.low = l.level
 	}
@@ -156,6 +157,7 @@ func (l *learner) answered(now time.Time, refused bool, inFlight int) (changed b
 	if l.level == was {
 		return false
 	}
+	l.found = l.level != l.top
 	if l.begin(inFlight); l.level < was {
 		l.settled = now.Add(settleTime)
 	}

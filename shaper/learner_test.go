@@ -222,6 +222,48 @@ func TestLearnSurvivesALowRate(t *testing.T) {
 	}
 }
 
+// A rate that equals what was found hides it only for a while, also for the ledger and a restart.
+func TestLearnSurvivesTheRateThatItFound(t *testing.T) {
+	l := newLearning("50 messages/s", "", gapOf(17))
+	now, conf, learner := l.now, l.class.Policy(), l.class.throttle.learner
+	learner.goOn(now, 10, 10, 0)
+	conf.Rate = rateOf("10 messages/s")
+	l.class.Set(now, conf)
+	if found := l.class.Provider().Learned(); found != 0 {
+		t.Errorf("at 10 messages/s it has found %v below that", found)
+	}
+	lease, ok := l.class.backing.finding(now)
+	if !ok || !lease.Expires.After(now) {
+		t.Error("at the rate that was found, the ledger forgets it")
+	}
+	next := NewClass(now, conf) // after a restart
+	next.backing.resumeFinding(now, lease.Record)
+	conf.Rate = rateOf("50 messages/s")
+	for _, c := range []*Class{l.class, next} {
+		if c.Set(now, conf); c.Provider().Learned() != 10 {
+			t.Errorf("after a time at what was found it goes on from %v, want 10", c.Provider().Learned())
+		}
+	}
+}
+
+// A learner that goes up to its rate has found nothing below that, and follows it.
+func TestLearnForgetsALimitThatIsNoMore(t *testing.T) {
+	l := newLearning("50 messages/s", "", gapOf(17))
+	l.run(3 * time.Minute)
+	l.accepts = gapOf(1000)
+	if l.run(3 * time.Hour); l.class.Provider().Learned() != 0 {
+		t.Fatalf("it has found %v", l.class.Provider().Learned())
+	}
+	if lease, _ := l.class.backing.finding(l.now); lease.Expires.After(l.now) {
+		t.Error("the ledger keeps what is no more")
+	}
+	conf := l.class.Policy()
+	conf.Rate = rateOf("80 messages/s")
+	if l.class.Set(l.now, conf); l.level() != 80 {
+		t.Errorf("it is at %v, want 80", l.level())
+	}
+}
+
 // Why reads what a class has learned when it does not hold the lock any more. So answers that come
 // meanwhile change nothing of what it reads.
 func TestWhyCopiesWhatWasLearned(t *testing.T) {
