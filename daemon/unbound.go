@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -115,9 +116,9 @@ func isBound(key string) bool {
 	return key == "daemon.control" || key == "daemon.http" || strings.HasSuffix(key, ".listen") || strings.HasSuffix(key, ".mode")
 }
 
-// isTLSKey reports whether a key names a TLS file.
+// isTLSKey reports whether a key names a TLS file. Only the end says so: a section may be called tls.
 func isTLSKey(key string) bool {
-	return strings.Contains(key, ".tls.") || strings.Contains(key, ".upstream_tls.")
+	return slices.Contains([]string{"ca", "cert", "client_ca", "key"}, key[strings.LastIndex(key, ".")+1:])
 }
 
 // remedyTLS returns what may help against a TLS file that cannot be used.

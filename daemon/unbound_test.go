@@ -74,6 +74,31 @@ func TestUnboundIsNoMissingFile(t *testing.T) {
 	}
 }
 
+// The remedy follows what the last key is, whatever the section is called.
+func TestRemedyOfASectionCalledTLS(t *testing.T) {
+	taken, missing := listenError("tcp", &net.TCPAddr{Port: 8080}, syscall.EADDRINUSE), &fs.PathError{Op: "open", Path: "/x", Err: syscall.ENOENT}
+	for _, c := range []struct {
+		key  string
+		err  error
+		want string
+	}{
+		{"listener.tls.listen", taken, portTaken},
+		{"listener.a.upstream_tls.b.listen", taken, portTaken},
+		{"listener.tls.mode", syscall.EPERM, needsNetAdmin},
+		{"listener.tls.users", missing, needsUsers},
+		{"fleet.tls.password_file", missing, needsPassword},
+		{"fleet.tls.tls.ca", missing, needsFile},
+		{"listener.tls.upstream_tls.key", missing, needsFile},
+		{"listener.tls.tls.client_ca", missing, needsFile},
+		{"listener.tls.tls.cert", missing, needsFile},
+	} {
+		u := &unbound{policy: &policy.Policy{}}
+		if u.add(c.key, c.err); u.errs[0].Allowed != c.want {
+			t.Errorf("%s: %q, want %q", c.key, u.errs[0].Allowed, c.want)
+		}
+	}
+}
+
 // A file that may not be read is a matter of files: a later start may find it readable. Only a socket that may
 // not be bound lacks a permission of the service.
 func TestUnboundLacksPermission(t *testing.T) {
