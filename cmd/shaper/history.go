@@ -18,8 +18,9 @@ func historyCommand() *cli.Command {
 		Name:      "history",
 		Usage:     "show what has changed since the daemon started: when, by whom, before and after",
 		ArgsUsage: "[NAME]",
-		Description: "With NAME it shows only what has changed in the class, listener or device of that name. The daemon keeps\n" +
-			"the latest changes; its log has all of them.",
+		Description: "With NAME it shows only what has changed in the class, listener or device of that name, and changes with\n" +
+			"more than 100 parts, which may be about it. The daemon keeps the latest changes, and its log has all of\n" +
+			"them. Neither has more than 100 parts of one change.",
 		Flags:        []cli.Flag{jsonFlag(), watchFlag()},
 		Action:       watched(history),
 		BashComplete: completeClass,
