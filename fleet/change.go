@@ -9,9 +9,10 @@ import (
 )
 
 // Set puts another rate, burst and lateness in force, and another fallback. What is in hand goes on
-// as it was granted. The store learns of the rate with each call: a unit of this member takes as
-// much of the sequence, and of a window there is as much room, as the class of this member
-// says. So members with different rates are jointly between the lowest and the highest. A class
+// as it was granted, but a leaky bucket keeps the gaps of the rate in force: at a slower one, slots in
+// hand that lie in such a gap are lost. The store learns of the rate with each call: a unit of this
+// member takes as much of the sequence, and of a window there is as much room, as the class of this
+// member says. So members with different rates are jointly between the lowest and the highest. A class
 // that differs in its name or its windows needs another Machine.
 func (m *Machine) Set(now time.Time, class Class, fallback Fallback) error {
 	class.terms, class.Deadline, class.shortest = m.class.terms, m.class.Deadline, m.class.shortest
