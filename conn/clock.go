@@ -35,8 +35,12 @@ func (c *dialClock) mayRetry() bool { return time.Now().Before(c.retryUntil) }
 // remaining returns how long the present upstream still has.
 func (c *dialClock) remaining() time.Duration { return time.Until(c.giveUpAt) }
 
-// share returns when the handshake with the present address is given up, if others are to be tried
-// after it: each of them has as much time.
+// share returns when the handshake with the present address is given up. It has half of what is left if others are
+// to be tried after it. Connects share the time evenly, since an address that answers does so at once. A handshake
+// takes as long as the peer is slow, and with many addresses an even share would be too short at each of them.
 func (c *dialClock) share(others int) time.Time {
-	return time.Now().Add(c.remaining() / time.Duration(1+others))
+	if others > 0 {
+		return time.Now().Add(c.remaining() / 2)
+	}
+	return c.giveUpAt
 }

@@ -138,6 +138,24 @@ func TestHandshakesShareTheTime(t *testing.T) {
 	expect(t, server, "x")
 }
 
+// However many addresses an upstream has, each handshake has half of what is left, and the last one all of it:
+// with a share for each, those of a slow upstream would all fail.
+func TestHandshakesOfManyAddresses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c dialClock
+		c.begin(8 * time.Second)
+		for _, want := range []struct {
+			others int
+			time   time.Duration
+		}{{7, 4 * time.Second}, {6, 2 * time.Second}, {1, time.Second}, {0, time.Second}} {
+			if got := time.Until(c.share(want.others)); got != want.time {
+				t.Errorf("with %d others to try, the handshake has %v, want %v", want.others, got, want.time)
+			}
+			time.Sleep(want.time)
+		}
+	})
+}
+
 // A refused address makes way at once, and one that is still tried may win then.
 func TestRefusedAddressMakesWay(t *testing.T) {
 	virtually(t, func(t *testing.T) {
