@@ -158,15 +158,24 @@ func (o *oneMessage) note(event frame.Event) {
 	}
 }
 
-// discard throws away what a client sends after its request, though not for ever. If it were left unread, the
-// end of the client would not be seen either.
+// discard throws away what a client sends after its request, though not for ever, and not after an answer whose
+// end nobody can tell. If it were left unread, the end of the client would not be seen either.
 func (o *oneMessage) discard(into []byte) (int, error) {
 	for o.surplus <= frame.MaxSwallow {
 		n, err := o.End.Read(into)
 		if n <= 0 {
 			return 0, err
 		}
-		o.surplus += n
+		if o.surplus += n; o.side.session.answersUnframed() {
+			break
+		}
 	}
 	return 0, unix.ECONNRESET
+}
+
+// answersUnframed reports whether the answer to the one request passes as it is, and has not ended. Its client may
+// take it for whole and send the next request, to which no answer would come.
+func (t *tcpSession) answersUnframed() bool {
+	answer, is := t.upstream.end.(*oneMessage)
+	return is && answer.scan == nil && !t.down.ended
 }

@@ -128,25 +128,35 @@ func TestUnframedBodyWithItsHead(t *testing.T) {
 	}
 }
 
-// An answer that is no message of HTTP passes as it is, and what the client says after its request still
-// does not.
+// An answer that is no message of HTTP passes as it is, until the server ends it. Nobody else can tell its end, so
+// a client that then asks again gets a reset and not silence: the server would keep its connection open.
 func TestUnframedForwardedAnswer(t *testing.T) {
-	virtually(t, func(t *testing.T) {
-		server, conns := listen(t)
-		r := run(t, entryTo("connect", `allow = "127.0.0.1"`))
-		client := r.dial("l")
-		send(t, client, "GET http://"+server+"/ HTTP/1.1\r\n\r\n")
-		theirs := next(t, conns)
-		expect(t, theirs, "GET / HTTP/1.1\r\nHost: "+server+"\r\nVia: 1.1 shaper\r\nConnection: close\r\n\r\n")
-		send(t, theirs, "<html>")
-		expect(t, client, "<html>")
+	t.Run("the server ends it", virtual(func(t *testing.T) { unframedForwardedAnswer(t, false) }))
+	t.Run("the client asks again", virtual(func(t *testing.T) { unframedForwardedAnswer(t, true) }))
+}
+
+func unframedForwardedAnswer(t *testing.T, asksAgain bool) {
+	server, conns := listen(t)
+	r := run(t, entryTo("connect", `allow = "127.0.0.1"`))
+	client := r.dial("l")
+	send(t, client, "GET http://"+server+"/ HTTP/1.1\r\n\r\n")
+	theirs := next(t, conns)
+	expect(t, theirs, "GET / HTTP/1.1\r\nHost: "+server+"\r\nVia: 1.1 shaper\r\nConnection: close\r\n\r\n")
+	send(t, theirs, "<html>")
+	expect(t, client, "<html>")
+	send(t, theirs, "old")
+	expect(t, client, "old")
+	if asksAgain {
 		send(t, client, "GET http://other.example/ HTTP/1.1\r\n\r\n")
-		send(t, theirs, "old")
-		theirs.CloseWrite()
-		expect(t, client, "old")
-		expectEOF(t, client)
-		client.CloseWrite()
-		r.awaitEnd(stats.OK, 1)
-		expectEOF(t, theirs)
-	})
+		expectReset(t, client)
+		r.awaitEnd(stats.ResetByPeer, 1)
+		expectReset(t, theirs)
+		return
+	}
+	theirs.CloseWrite()
+	expectEOF(t, client)
+	send(t, client, "GET http://other.example/ HTTP/1.1\r\n\r\n")
+	client.CloseWrite()
+	r.awaitEnd(stats.OK, 1)
+	expectEOF(t, theirs)
 }
