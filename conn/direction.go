@@ -202,9 +202,10 @@ const (
 func (d *direction) cutOff(result stats.Result) {
 	t := d.session
 	t.stage, t.driver = cutting, over{}
-	t.up.carrier.drop(dropReason(result))
-	t.down.carrier.drop(dropReason(result))
-	d.dst.endWhenSent(result, time.Now().Add(cutTimeout))
+	now := time.Now()
+	t.up.discard(now, dropReason(result))
+	t.down.discard(now, dropReason(result))
+	d.dst.endWhenSent(result, now.Add(cutTimeout))
 }
 
 // endWhenSent ends the session when what it has written to the side has arrived, or at the
@@ -273,12 +274,17 @@ func (d *direction) count(class *shaper.Class, cost shaper.Cost) {
 	d.session.service.stats.Sent[d.towards].Messages.Add(uint64(cost.Messages))
 }
 
-// quit quits the class. What was read but not written counts as dropped.
-func (d *direction) quit(now time.Time, reason stats.Reason) {
+// discard drops what was read but not written, which counts as dropped, and waits for the class no more.
+func (d *direction) discard(now time.Time, reason stats.Reason) {
 	if d.waiting && d.flow.Cancel(now) {
 		d.waiting = false
 	}
 	d.carrier.drop(reason)
+}
+
+// quit quits the class, and discards.
+func (d *direction) quit(now time.Time, reason stats.Reason) {
+	d.discard(now, reason)
 	d.flow.Class().Quit(now)
 	d.flow.Mirror(nil)
 }

@@ -167,3 +167,27 @@ func TestNoTurnsTowardsADeadUpstream(t *testing.T) {
 		}))
 	}
 }
+
+// What a session that is cut off drops leaves its class at once, which charges nothing for it, though the session
+// goes on until the client has read what was written.
+func TestCutSessionLeavesItsClass(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		addr, conns := listen(t)
+		r := run(t, class("c", "1B/s")+class("back", fast)+listener("l", "tcp", addr, "c", `return_class = "back"`))
+		client, upstream := r.open(conns)
+		send(t, upstream, strings.Repeat("x", 100_000))
+		send(t, client, "x")
+		expect(t, upstream, "x")
+		send(t, client, "y")
+		r.awaitWaiting(1)
+		reset(upstream)
+		time.Sleep(100 * time.Millisecond)
+		if waits, open := r.shaper.Class("c").Backlog().Items, len(r.Sessions()); waits != 0 || open != 1 {
+			t.Errorf("%d items wait, and %d sessions are open", waits, open)
+		}
+		if n, bytes := r.dropped("c", stats.Reset); n != 1 || bytes != 1 {
+			t.Errorf("%d items of %d bytes count as dropped", n, bytes)
+		}
+		r.awaitEnd(stats.ResetByPeer, 1)
+	})
+}
