@@ -189,11 +189,12 @@ func (d *direction) end() {
 	}
 }
 
-// cutTimeout bounds how long a session waits until what it has written arrives. It looks
-// every cutPoll.
+// cutTimeout bounds how long a session waits until what it has written arrives. It looks after firstLook, and
+// then after twice the pause each time, up to lastLook: thousands of sessions may wait at once.
 const (
 	cutTimeout = 5 * time.Second
-	cutPoll    = 5 * time.Millisecond
+	firstLook  = 5 * time.Millisecond
+	lastLook   = 250 * time.Millisecond
 )
 
 // cutOff ends the session with a fault when what it has written to dst has arrived. A reset
@@ -205,18 +206,18 @@ func (d *direction) cutOff(result stats.Result) {
 	now := time.Now()
 	t.up.discard(now, dropReason(result))
 	t.down.discard(now, dropReason(result))
-	d.dst.endWhenSent(result, now.Add(cutTimeout))
+	d.dst.endWhenSent(result, now.Add(cutTimeout), firstLook)
 }
 
 // endWhenSent ends the session when what it has written to the side has arrived, or at the
-// given time.
-func (s *side) endWhenSent(result stats.Result, by time.Time) {
+// given time. If it has not arrived yet, endWhenSent looks again after a pause.
+func (s *side) endWhenSent(result stats.Result, by time.Time, pause time.Duration) {
 	if s.Broken || s.end.Failure() != nil || s.end.Unsent() == 0 || !time.Now().Before(by) {
 		s.session.finish(result)
 		return
 	}
-	time.AfterFunc(cutPoll, func() {
-		s.session.do(func(*tcpSession) { s.endWhenSent(result, by) })
+	time.AfterFunc(min(pause, time.Until(by)), func() {
+		s.session.do(func(*tcpSession) { s.endWhenSent(result, by, min(2*pause, lastLook)) })
 	})
 }
 

@@ -1,8 +1,10 @@
 package conn
 
 import (
+	"fmt"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -189,5 +191,38 @@ func TestCutSessionLeavesItsClass(t *testing.T) {
 			t.Errorf("%d items of %d bytes count as dropped", n, bytes)
 		}
 		r.awaitEnd(stats.ResetByPeer, 1)
+	})
+}
+
+// looked is an end that counts how often a session asks whether what it has written has arrived.
+type looked struct {
+	sock.End
+	times atomic.Int64
+}
+
+func (l *looked) Unsent() int {
+	l.times.Add(1)
+	return l.End.Unsent()
+}
+
+// A session that is cut off looks seldom whether its client has read what was written: thousands may wait at once.
+func TestCutSessionLooksSeldom(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		addr, conns := listen(t)
+		r := run(t, forward(addr, fast, fmt.Sprintf("return_class = %q", "c")))
+		_, upstream := r.open(conns)
+		send(t, upstream, strings.Repeat("x", 100_000))
+		time.Sleep(time.Second) // until it has left its class
+		client := new(looked)
+		r.one().do(func(s *tcpSession) { client.End, s.client.end = s.client.end, client })
+		began := time.Now()
+		reset(upstream)
+		r.awaitEnd(stats.ResetByPeer, 1)
+		if took := time.Since(began).Truncate(time.Second); took != cutTimeout {
+			t.Errorf("it waits %v, want %v", took, cutTimeout)
+		}
+		if n := client.times.Load(); n < 5 || n > 30 {
+			t.Errorf("it looks %d times", n)
+		}
 	})
 }
