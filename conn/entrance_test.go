@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/crypto/bcrypt"
 
@@ -294,6 +295,20 @@ func TestLoginsAtOnce(t *testing.T) {
 	for _, client := range clients {
 		expect(t, client, "HTTP/1.1 200 ")
 	}
+}
+
+// A client that leaves while its password waits to be compared is noticed at once.
+func TestLeavesDuringLogin(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		users := filepath.Join(trial.Files(t, map[string]string{"users": "ann:" + hashOf(t, "secret")}), "users")
+		r := run(t, entryTo("connect", `allow = "127.0.0.1"`, fmt.Sprintf("users = %q", users)))
+		client := r.dial("l")
+		until(t, "the session has begun", func() bool { return len(r.all()) == 1 })
+		time.Sleep(time.Second)                                    // until it listens
+		r.one().do(func(s *tcpSession) { s.greeting.parse = nil }) // as it is meanwhile
+		reset(client)
+		r.awaitEnd(stats.Aborted, 1)
+	})
 }
 
 // Only who logs in gets in. Neither names nor passwords are in the log.

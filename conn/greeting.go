@@ -106,6 +106,8 @@ func (g *greeting) understand(said []byte) (goesOn bool) {
 	case t.stage == ended:
 	case err != nil:
 		g.failed(err)
+	case g.lost():
+		t.finish(stats.Aborted)
 	case g.parse == nil: // it has said all, for now
 	case used > 0:
 		return true
@@ -153,10 +155,15 @@ func (g *greeting) done() {
 
 // changed implements driver.
 func (g *greeting) changed(s *side) {
-	if s.Readable {
+	if g.lost() {
+		g.session.finish(stats.Aborted)
+	} else if s.Readable {
 		g.drive()
 	}
 }
+
+// lost reports whether the client has left while nobody reads, since its password is compared.
+func (g *greeting) lost() bool { return g.parse == nil && g.then != nil && g.session.client.Broken }
 
 // granted implements driver. Nothing waits for a class yet.
 func (g *greeting) granted(by *direction, now time.Time) { by.flow.Left(now) }
