@@ -123,6 +123,10 @@ func (d *direction) broken(reason error) {
 	d.session.fail(resultOf(reason))
 }
 
+// noteBroken notes that the end is down: the poller does not tell of a fault that a read or a write has taken.
+// An end whose TLS was cut tells of it itself, whenever it is asked.
+func (s *side) noteBroken(reason error) { s.Broken = s.Broken || !isCut(reason) }
+
 // write writes what o holds. It returns false if dst has no room for all of it, or if the
 // session has ended.
 func (d *direction) write(o unloader) bool {

@@ -90,10 +90,6 @@ func (s *side) reason(err error) error {
 	return err
 }
 
-// noteBroken notes that the end is down: the poller does not tell of a fault that a read or a write has taken.
-// An end whose TLS was cut tells of it itself, whenever it is asked.
-func (s *side) noteBroken(reason error) { s.Broken = s.Broken || !isCut(reason) }
-
 // resultOf returns how a session ends if an end is down for this reason.
 func resultOf(err error) stats.Result {
 	var tls *tunnelFailure
