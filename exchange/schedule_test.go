@@ -198,7 +198,7 @@ func (s *schedule) drive() {
 // checkPasses checks that what waits holds up neither reading nor the messages to the provider
 // that cost nothing, while both receivers take all that they get.
 func (s *schedule) checkPasses() {
-	if s.Over || s.Lingers || s.Up.Room+s.Down.Room > -2 || s.Up.Fault != nil || s.Down.Fault != nil ||
+	if s.Over || s.Lingers || s.Up.Room+s.Down.Room > -2 || s.Up.Fault != nil || s.isForsaken() ||
 		s.protocol != policy.SMPP && s.protocol != policy.ISO8583 {
 		return
 	}
@@ -358,13 +358,18 @@ func (s *schedule) check() {
 	if s.protocol == policy.SMPP {
 		answers = 16 * s.refusals
 	}
-	// After bytes that are no message, what waits is dropped.
-	if got := len(s.Up.Got) + s.Machine.Held(stats.Upstream) + s.refused; got > read[0] || got < read[0] && s.Up.Fault == nil {
+	// After bytes that are no message, what waits is dropped. So is what waits for a provider that is dead.
+	if got := len(s.Up.Got) + s.Machine.Held(stats.Upstream) + s.refused; got > read[0] || got < read[0] && s.Up.Fault == nil && !s.isForsaken() {
 		s.t.Fatalf("of %d bytes to the provider, %d have left, %d are held, and %d are refused", read[0], len(s.Up.Got), s.Machine.Held(stats.Upstream), s.refused)
 	}
 	if got := len(s.Down.Got) + s.Machine.Held(stats.Downstream); got > read[1]+answers || got < read[1]+answers && s.Down.Fault == nil {
 		s.t.Fatalf("of %d bytes to the client, %d have left and %d are held, with %d bytes of refusals", read[1], len(s.Down.Got), s.Machine.Held(stats.Downstream), answers)
 	}
+}
+
+// isForsaken reports whether the connection to the provider may be known to be dead.
+func (s *schedule) isForsaken() bool {
+	return s.Down.Fault != nil || s.Down.Ends == exchange.ErrCut && len(s.Down.In) == 0
 }
 
 // end ends the connection, and checks what has to hold then.
@@ -376,7 +381,7 @@ func (s *schedule) end() {
 	}
 	s.settle()
 	for direction, stream := range [...]*exchangetest.Stream{&s.Up, &s.Down} {
-		noAnswers := direction == 0 && s.protocol == policy.HTTP && s.Down.Told // so no request waits
+		noAnswers := direction == 0 && (s.protocol == policy.HTTP && s.Down.Told || s.isForsaken()) // so no request waits
 		if stream.Told && stream.Ends == exchange.ErrCut && stream.Fault == nil && s.dropped[direction] > 0 && !noAnswers {
 			s.t.Fatalf("a fault overtook %d messages that waited", s.dropped[direction])
 		}
