@@ -31,17 +31,45 @@ func (f forecast) entered(it *Item) time.Time {
 // that it leaves at the sooner of two moments. At the first, what waits before it has left
 // at the assured rate, which the class gets whatever the others do. At the second, each
 // class on the path has sent all that waits in it and beneath it. While a class on the
-// path pauses, all this begins when it goes on.
+// path pauses, all this begins when it goes on. In quiet hours it begins when they end, since
+// nothing of the group leaves before.
 func (f forecast) leaves(cost *Cost) time.Time {
 	n, resumed := f.node, f.resumes()
 	now := later(f.now, resumed)
+	at := later(f.behind(now, nil, cost), resumed)
+	if quiet := n.pace.closed; n.pace.quieted && now.Before(quiet.Until) && !at.Before(quiet.From) {
+		at = later(at, f.behind(quiet.Until, f.held(), cost))
+	}
+	return n.pace.whenOpen(at)
+}
+
+// behind is leaves from a time on, if no class pauses. held is what waits then in each class on the
+// path; nil: what waits there now.
+func (f forecast) behind(now time.Time, held *sum, cost *Cost) time.Time {
+	n := f.node
 	first := n.estimate(now, n.queueCost, cost.in(n.kind))
 	last := first
 	for x := n; x != nil; x = x.parent.Load() {
+		waiting := held
+		if waiting == nil {
+			waiting = &x.waitingCost
+		}
 		first = later(first, x.estimate(now, 0, cost.in(x.kind)))
-		last = later(last, x.estimate(now, x.waitingCost.in(x.kind), cost.in(x.kind)))
+		last = later(last, x.estimate(now, waiting.in(x.kind), cost.in(x.kind)))
 	}
-	return n.pace.whenOpen(later(later(first, resumed), earlier(last, f.assured(now, cost))))
+	return later(first, earlier(last, f.assured(now, cost)))
+}
+
+// held returns what waits until the quiet hours of the group end. It does not drain before, as what
+// waits in the classes above may.
+func (f forecast) held() *sum {
+	var all sum
+	for _, group := range f.node.class.owner().quiet.inUse {
+		if group.pace.closed.Until.Equal(f.node.pace.closed.Until) {
+			all.add(&group.waitingCost)
+		}
+	}
+	return &all
 }
 
 // resumes returns when no class on the path pauses any more.

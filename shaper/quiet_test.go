@@ -119,6 +119,32 @@ func TestMaxWaitOfQuietHours(t *testing.T) {
 	enter(t, joins(0, c, "44"), night-time.Second, Waits, sms())
 }
 
+// What waits in the quiet hours does not drain meanwhile: whatever comes leaves behind it when they
+// end, at the rate of the class above. What waits for others does drain.
+func TestTheQueueOfTheQuietHoursLeavesAfterThem(t *testing.T) {
+	const morning = 33 * time.Hour
+	for _, begin := range []time.Duration{20*time.Hour + 59*time.Minute, 23 * time.Hour} {
+		confs := asAt(12*time.Hour, promotions(t, "queue = \"1000 messages\"\nmax_wait = \"13h\""))
+		confs[0].Rate = rateOf("100 messages/h")
+		c := NewTree(start, confs)[0]
+		india, others := joins(0, c, "9198"), joins(0, c, "44")
+		enter(t, others, begin, Leaves, sms())
+		for range 200 {
+			enter(t, others, begin, Waits, sms())
+		}
+		accepted := 0
+		for india.Enter(at(begin), sms()) == Waits {
+			accepted++
+		}
+		if most := int(13*100 - (morning-begin).Hours()*100); accepted < most-5 || accepted > most+5 {
+			t.Errorf("at %v, %d are to leave within 13 h, want %d", begin, accepted, most)
+		}
+		if _, drain := india.Estimate().Drain(at(begin)); drain < 13*time.Hour-5*time.Minute || drain > 13*time.Hour+time.Minute {
+			t.Errorf("at %v, the last of them leaves in %v", begin, drain)
+		}
+	}
+}
+
 // All who are refused in a night hear of one time to come back. As many as the class sends within
 // max_wait leave within max_wait after it.
 func TestManyComeBackAfterQuietHours(t *testing.T) {
@@ -143,11 +169,11 @@ func TestQuietHoursRefuseNobodyElse(t *testing.T) {
 	c := NewTree(start, asAt(30*time.Hour, promotions(t, `max_wait = "5s"`)))[0]
 	morning := 33 * time.Hour
 	india, other := joins(0, c, "91"), joins(0, c, "44")
-	for range 50 {
+	for range 41 { // the last of them leaves 4 s after the morning begins
 		enter(t, india, morning-time.Second, Waits, sms())
 	}
 	enter(t, other, morning-time.Second, Leaves, sms())
-	for range 10 {
+	for range 20 {
 		enter(t, other, morning-time.Second, Waits, sms())
 	}
 }
