@@ -35,3 +35,32 @@ func TestCostInATrace(t *testing.T) {
 		}
 	}
 }
+
+// A class has used as much of its limit as it has charged, however many items that were. What answers
+// settle counts as it is in the end.
+func TestUsedIsWhatIsCharged(t *testing.T) {
+	const listener = "[listener.in]\nlisten = \"127.0.0.1:80\"\nprotocol = \"http\"\nupstream = \"10.9.9.9:80\"\nclass = \"c\"\n"
+	for _, c := range []struct{ class, line, more string }{
+		{"rate = \"1 tokens/s\"\ncost = 4", "10.0.0.1,100,1,,", "4 tokens each"},
+		{"rate = \"1 messages/s\"", "10.0.0.1,100,4,,", "4 messages in one line"},
+		{"rate = \"1 tokens/s\"\ncost = { json = \"n\", default = 1, max = 20 }\nsettle = { json = \"u\" }", "10.0.0.1,100,1,9,4", "9 tokens at first, and 4 in the end"},
+	} {
+		p := parse(t, "[class.c]\n"+c.class+"\nqueue = \"1000 messages\"\n"+listener)
+		source, err := ReadTrace(p, "a.csv", strings.NewReader("time,client,bytes,messages,cost,used\n"+strings.Repeat("0,"+c.line+"\n", 100)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, _ := simulated(t, p, []Source{source}, Options{For: time.Minute, Curves: true})
+		class, _ := r.Class("c")
+		if class.Left.Items != 15 || class.Utilisation != 1 || class.Reached.PerSecond != 1 {
+			t.Errorf("%s: %d items leave, which use %v of the limit at %v/s", c.more, class.Left.Items, class.Utilisation, class.Reached.PerSecond)
+		}
+		course := class.Course()
+		if left := course.Left[len(course.Left)-1]; left != 60 {
+			t.Errorf("%s: %d units leave", c.more, left)
+		}
+		if waiting := course.Waiting[len(course.Waiting)-1]; waiting < 340 {
+			t.Errorf("%s: %d units wait", c.more, waiting)
+		}
+	}
+}

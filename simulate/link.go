@@ -240,6 +240,7 @@ func (l *link) close(reason stats.Reason) {
 func (l *link) lose(from *inbox, class *shaper.Class, reason stats.Reason) {
 	for from.first != nil {
 		p := from.take()
+		p.cost = shaper.Cost{Bytes: p.bytes, Messages: p.messages}
 		p.enters(l.classOf(class), class, false)
 		p.Dropped(l.run.now, reason)
 	}
@@ -259,6 +260,7 @@ func (l *link) Found(_ time.Time, f exchange.Found) exchange.Follower {
 		p = l.down.found
 	}
 	p.cost = f.Cost
+	p.cost.Bytes = p.bytes // also those of a body, which follow
 	p.enters(l.classOf(f.Class), f.Class, f.Asks)
 	l.justFound = append(l.justFound, p)
 	return p

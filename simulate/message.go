@@ -24,7 +24,7 @@ type message struct {
 
 	class  *class        // that it enters; see enters
 	bucket *shaper.Class // the class, or one of its buckets
-	cost   shaper.Cost   // there
+	cost   shaper.Cost   // there, as far as it is known; the bytes are all of it
 	asks   bool          // it counts as answered when it has left
 	waited bool
 	over   bool
@@ -38,7 +38,7 @@ const largest = 128 << 10
 func (m *message) enters(class *class, bucket *shaper.Class, asks bool) {
 	m.class, m.bucket, m.asks = class, bucket, asks
 	for up := m.class; up != nil; up = up.parent {
-		up.arrive(m.link.run, &shaper.Cost{Bytes: m.bytes})
+		up.arrive(m.link.run, &m.cost)
 	}
 }
 
@@ -46,7 +46,7 @@ func (m *message) enters(class *class, bucket *shaper.Class, asks bool) {
 func (m *message) waits() {
 	m.waited = true
 	for up := m.class; up != nil; up = up.parent {
-		up.wait(m.link.run, &shaper.Cost{Bytes: m.bytes})
+		up.wait(m.link.run, &m.cost)
 	}
 }
 
@@ -58,7 +58,7 @@ func (m *message) Sent(now time.Time) {
 		m.settle(now)
 	}
 	for up := m.class; up != nil; up = up.parent {
-		up.leave(r, &shaper.Cost{Bytes: m.bytes}, now.Sub(m.arrived), m.waited)
+		up.leave(r, &m.cost, now.Sub(m.arrived), m.waited)
 	}
 	if r.Departures != nil && r.err == nil {
 		r.err = r.Departures(&Departure{At: now, Arrived: m.arrived, Class: m.class.conf.Name, Source: m.link.client.of.Source, Bytes: m.bytes, Member: r.member})
@@ -75,16 +75,21 @@ func (m *message) settle(now time.Time) {
 	if m.used > 0 && m.bucket.Messages().SettledBy(unit.Tokens) != nil {
 		more.Tokens = int32(min(m.used, math.MaxInt32)) - m.cost.Tokens
 	}
-	if more != (shaper.Cost{}) {
-		m.bucket.Provider().Settle(now, now, more)
+	if more == (shaper.Cost{}) {
+		return
+	}
+	m.bucket.Provider().Settle(now, now, more)
+	m.cost.Messages, m.cost.Tokens = m.cost.Messages+more.Messages, m.cost.Tokens+more.Tokens
+	for up := m.class; up != nil; up = up.parent {
+		up.settle(&more, m.waited)
 	}
 }
 
 // Refused implements exchange.Follower.
 func (m *message) Refused(_ time.Time, reason stats.Reason) {
 	for up := m.class; up != nil; up = up.parent {
-		up.lose(reason, false, m.bytes)
-		up.quit(m.bytes, m.waited)
+		up.lose(reason, false, &m.cost)
+		up.quit(&m.cost, m.waited)
 	}
 	m.done()
 }
@@ -92,8 +97,8 @@ func (m *message) Refused(_ time.Time, reason stats.Reason) {
 // Dropped implements exchange.Follower.
 func (m *message) Dropped(_ time.Time, reason stats.Reason) {
 	for up := m.class; up != nil; up = up.parent {
-		up.lose(reason, true, m.bytes)
-		up.quit(m.bytes, m.waited)
+		up.lose(reason, true, &m.cost)
+		up.quit(&m.cost, m.waited)
 	}
 	m.done()
 }

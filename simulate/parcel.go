@@ -49,7 +49,7 @@ func (r *run) enter(p *parcel) {
 // refused.
 func (r *run) lose(p *parcel, reason stats.Reason) {
 	for up := p.class; up != nil; up = up.parent {
-		up.lose(reason, p.sender.protocol == policy.UDP, p.item.Cost.Bytes)
+		up.lose(reason, p.sender.protocol == policy.UDP, &p.item.Cost)
 	}
 	r.recycle(p)
 }
@@ -77,7 +77,7 @@ func (p *parcel) Leave(now time.Time) {
 // refused counts an item that its class has taken out of its queue.
 func (p *parcel) refused() {
 	for up := p.class; up != nil; up = up.parent {
-		up.quit(p.item.Cost.Bytes, p.waited)
+		up.quit(&p.item.Cost, p.waited)
 	}
 	p.sender.run.lose(p, stats.MaxWait)
 }

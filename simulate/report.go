@@ -118,7 +118,7 @@ func (c *class) report(start time.Time, period time.Duration) Class {
 		seconds = max(seconds, c.last.Sub(start).Seconds()+float64(c.lastCost)/limit.PerSecond())
 	}
 	if seconds > 0 {
-		reached = float64(c.departed.in(c.kind)) / seconds
+		reached = float64(c.departed.units) / seconds
 	}
 	r := Class{
 		Name: c.conf.Name, Parent: c.conf.Parent, Algorithm: string(c.conf.Algorithm),

@@ -8,29 +8,23 @@ import (
 	"shaper/unit"
 )
 
-// An Amount counts items and their bytes.
+// An Amount counts items, their bytes, and what a class charges for them.
 type Amount struct {
 	Items uint64 `json:"items"`
 	Bytes uint64 `json:"bytes"` // of payload
+	units uint64 // in the unit of the class
 }
 
-func (a *Amount) add(bytes int64) {
-	a.Items++
-	a.Bytes += uint64(bytes)
+func (t *tally) add(to *Amount, cost *shaper.Cost) {
+	to.Items++
+	to.Bytes += uint64(cost.Bytes)
+	to.units += t.units(cost)
 }
 
-func (a *Amount) remove(bytes int64) {
-	a.Items--
-	a.Bytes -= uint64(bytes)
-}
-
-// in returns the amount in the unit of a rate. Each item is one datagram, message or
-// connection.
-func (a Amount) in(kind unit.Kind) uint64 {
-	if kind == unit.Bytes {
-		return a.Bytes
-	}
-	return a.Items
+func (t *tally) remove(from *Amount, cost *shaper.Cost) {
+	from.Items--
+	from.Bytes -= uint64(cost.Bytes)
+	from.units -= t.units(cost)
 }
 
 // lost counts what was lost, by reason. Only the first reasons occur in a simulation.
@@ -55,19 +49,46 @@ type tally struct {
 	calls uint64        // to the store
 }
 
+// units returns what the class charges for an item, in the unit of its rate. Modulo 2^64 it may be less
+// than 0, as is what settles an item.
+func (t *tally) units(cost *shaper.Cost) uint64 {
+	switch t.kind {
+	case unit.Bytes:
+		return uint64(cost.Bytes)
+	case unit.Packets:
+		return uint64(cost.Packets)
+	case unit.Messages:
+		return uint64(cost.Messages)
+	case unit.Connections:
+		return uint64(cost.Connections)
+	case unit.Tokens:
+		return uint64(cost.Tokens)
+	}
+	return 0
+}
+
 func (t *tally) arrive(r *run, cost *shaper.Cost) {
 	for ; t != nil; t = t.sum {
-		t.offered.add(cost.Bytes)
+		t.add(&t.offered, cost)
 		t.trace(r)
 	}
 }
 
 func (t *tally) wait(r *run, cost *shaper.Cost) {
 	for ; t != nil; t = t.sum {
-		t.waiting.add(cost.Bytes)
+		t.add(&t.waiting, cost)
 		t.most.Items = max(t.most.Items, t.waiting.Items)
 		t.most.Bytes = max(t.most.Bytes, t.waiting.Bytes)
 		t.trace(r)
+	}
+}
+
+// settle notes that an item that is about to leave costs more than it was charged.
+func (t *tally) settle(more *shaper.Cost, waited bool) {
+	for ; t != nil; t = t.sum {
+		if t.offered.units += t.units(more); waited {
+			t.waiting.units += t.units(more)
+		}
 	}
 }
 
@@ -76,10 +97,10 @@ func (t *tally) leave(r *run, cost *shaper.Cost, wait time.Duration, waited bool
 		if since := r.now.Sub(t.last); t.departed.Items == 1 || since < t.gap {
 			t.gap = since
 		}
-		t.last, t.lastCost = r.now, Amount{1, uint64(cost.Bytes)}.in(t.kind)
-		t.departed.add(cost.Bytes)
+		t.last, t.lastCost = r.now, t.units(cost)
+		t.add(&t.departed, cost)
 		if waited {
-			t.waiting.remove(cost.Bytes)
+			t.remove(&t.waiting, cost)
 		}
 		t.waits.Observe(wait)
 		t.longest = max(t.longest, wait)
@@ -88,12 +109,12 @@ func (t *tally) leave(r *run, cost *shaper.Cost, wait time.Duration, waited bool
 }
 
 // lose notes that an item was lost: it was dropped or refused.
-func (t *tally) lose(reason stats.Reason, dropped bool, bytes int64) {
+func (t *tally) lose(reason stats.Reason, dropped bool, cost *shaper.Cost) {
 	for ; t != nil; t = t.sum {
 		if dropped {
-			t.dropped[reason].add(bytes)
+			t.add(&t.dropped[reason], cost)
 		} else {
-			t.refused[reason].add(bytes)
+			t.add(&t.refused[reason], cost)
 		}
 	}
 }
@@ -106,9 +127,9 @@ func (t *tally) call() {
 }
 
 // quit notes that an item will not leave.
-func (t *tally) quit(bytes int64, waited bool) {
+func (t *tally) quit(cost *shaper.Cost, waited bool) {
 	for ; t != nil && waited; t = t.sum {
-		t.waiting.remove(bytes)
+		t.remove(&t.waiting, cost)
 	}
 }
 
@@ -120,5 +141,5 @@ func (t *tally) trace(r *run) {
 	if t.curve == nil {
 		t.curve = newCurve()
 	}
-	t.curve.note(r.now.Sub(r.start), point{t.offered.in(t.kind), t.departed.in(t.kind), t.waiting.in(t.kind)})
+	t.curve.note(r.now.Sub(r.start), point{t.offered.units, t.departed.units, t.waiting.units})
 }
