@@ -55,6 +55,16 @@ func (m Messages) SettledBy(kind unit.Kind) *policy.Place {
 	return nil
 }
 
+// More returns how much more a message costs in a unit than it was charged, if its answer says that it
+// costs so many; less than 0 if it costs less. A charge does not rise above the highest cost.
+func (m Messages) More(kind unit.Kind, charged, says int64) int64 {
+	cost := m.Cost(kind)
+	if cost == nil {
+		cost = &policy.Cost{}
+	}
+	return min(says, max(cost.Most(), charged)) - charged
+}
+
 // Retry returns how messages that the provider has refused are sent again: by the retry of the
 // nearest class on the path to the root that has one. The zero Retry sends none again.
 func (m Messages) Retry() policy.Retry {

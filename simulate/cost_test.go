@@ -64,3 +64,16 @@ func TestUsedIsWhatIsCharged(t *testing.T) {
 		}
 	}
 }
+
+// An answer settles at most what the class charges at all, as in the proxy.
+func TestSettleWithinMax(t *testing.T) {
+	p := parse(t, "[class.c]\nrate = \"1 tokens/s\"\nqueue = \"100 messages\"\ncost = { json = \"n\", default = 2, max = 20 }\nsettle = { json = \"u\" }\n"+
+		"[listener.in]\nlisten = \"127.0.0.1:80\"\nprotocol = \"http\"\nupstream = \"10.9.9.9:80\"\nclass = \"c\"\n")
+	source, err := ReadTrace(p, "a.csv", strings.NewReader("time,client,bytes,used\n0,10.0.0.1,100,500\n0,10.0.0.1,100,5\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, left := simulated(t, p, []Source{source}, Options{}); left[1] != 20*time.Second {
+		t.Errorf("after an answer that says 500, the next leaves at %v, want 20 s", left[1])
+	}
+}

@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"math"
 	"time"
 
 	"shaper/policy"
@@ -69,11 +68,12 @@ func (m *message) Sent(now time.Time) {
 // settle settles the message as the answer says, which comes at once.
 func (m *message) settle(now time.Time) {
 	var more shaper.Cost
-	if m.used > 0 && m.bucket.Messages().SettledBy(unit.Messages) != nil {
-		more.Messages = m.used - m.cost.Messages
+	of := m.bucket.Messages()
+	if m.used > 0 && of.SettledBy(unit.Messages) != nil {
+		more.Messages = of.More(unit.Messages, m.cost.Messages, m.used)
 	}
-	if m.used > 0 && m.bucket.Messages().SettledBy(unit.Tokens) != nil {
-		more.Tokens = int32(min(m.used, math.MaxInt32)) - m.cost.Tokens
+	if m.used > 0 && of.SettledBy(unit.Tokens) != nil {
+		more.Tokens = int32(of.More(unit.Tokens, int64(m.cost.Tokens), m.used))
 	}
 	if more == (shaper.Cost{}) {
 		return
