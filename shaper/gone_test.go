@@ -116,7 +116,7 @@ func TestClassComesBackAsItWas(t *testing.T) {
 			t.Error("the class that came back does not have 400 of 1,000 left")
 		}
 		old.Provider().ThrottledHere(time.Now(), 10*second, "429")
-		if until, _ := c.Provider().Signals(time.Now()); until.Sub(time.Now()) != 10*second {
+		if until, _ := c.Provider().Signals(time.Now()); time.Until(until) != 10*second {
 			t.Errorf("it pauses until %v", until)
 		}
 	}, conf, other)
