@@ -20,9 +20,9 @@ type Policy struct {
 
 	mu      sync.Mutex // guards the fields below
 	file    *policy.Policy
-	inForce []policy.Class  // what the schedules of file have made of its classes
-	held    map[string]bool // the classes that somebody may hold, by name
-	timer   *time.Timer     // follows the schedules; nil: there are none
+	inForce []policy.Class         // what the schedules of file have made of its classes
+	held    map[*shaper.Class]bool // the classes that somebody may hold
+	timer   *time.Timer            // follows the schedules; nil: there are none
 	closed  bool
 	clock   func() time.Time // time.Now; tests set it
 }
@@ -33,7 +33,7 @@ const clockPatience = time.Minute
 
 // LoadPolicy reads a policy file. Its error names every mistake in the file, with positions.
 func LoadPolicy(path string) (*Policy, error) {
-	p := &Policy{path: path, shaper: shaper.NewOnRuntimeTimer(), clock: time.Now, held: map[string]bool{}}
+	p := &Policy{path: path, shaper: shaper.NewOnRuntimeTimer(), clock: time.Now, held: map[*shaper.Class]bool{}}
 	if err := p.Reload(); err != nil {
 		p.shaper.Close()
 		return nil, err
@@ -72,8 +72,11 @@ func (p *Policy) Reload() error {
 
 // keepsHeld returns an error if a new class would replace one that somebody may hold. mu is held.
 func (p *Policy) keepsHeld(file *policy.Policy) error {
-	for _, conf := range file.Classes {
-		if c := p.shaper.Class(conf.Name); c != nil && p.held[conf.Name] && c.IsReplacedBy(conf) {
+	for c := range p.held {
+		if is := p.shaper.Class(c.Name()); is != nil && is != c {
+			continue // the file had lost c, and has another one now
+		}
+		if conf, ok := file.Class(c.Name()); ok && c.IsReplacedBy(conf) {
 			return fmt.Errorf("client: %s: class %q is in use, and cannot get another unit, another per or quiet hours for others before a new LoadPolicy", p.path, conf.Name)
 		}
 	}
@@ -131,7 +134,7 @@ func (p *Policy) Class(name string) (*shaper.Class, error) {
 	if class == nil {
 		return nil, p.unknown(name)
 	}
-	p.held[name] = true
+	p.held[class] = true
 	return class, nil
 }
 
@@ -164,7 +167,7 @@ func (p *Policy) Transport(class string) (*Transport, error) {
 	}
 	t, err := newTransport(c)
 	if err == nil {
-		p.held[class] = true
+		p.held[c] = true
 	}
 	return t, err
 }
@@ -187,6 +190,10 @@ func (p *Policy) Limits(class, returnClass string) (l Limits, err error) {
 	if err := l.check("udp"); err != nil { // limits of tcp pass, too; a Dialer or a Listener checks its own network
 		return Limits{}, err
 	}
-	p.held[class], p.held[returnClass] = true, true
+	for _, c := range []*shaper.Class{l.Write, l.Read, l.Open} {
+		if c != nil {
+			p.held[c] = true
+		}
+	}
 	return l, nil
 }

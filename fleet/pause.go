@@ -57,12 +57,18 @@ func (p *pauses) add(o pause) {
 // may have: it asks also when a member was fenced. Then it hears of some that it knows.
 func (m *Machine) repeatPauses(now time.Time) {
 	class := m.pauses.class
+	m.pauses.forget(now)
 	m.pauses.repeat(now, pause{key: "", until: class})
 	for key, l := range m.leases {
 		if key != "" && l.paused.After(class) {
 			m.pauses.repeat(now, pause{key: key, until: l.paused})
 		}
 	}
+}
+
+// forget forgets the pauses that are over.
+func (p *pauses) forget(now time.Time) {
+	p.untold = slices.DeleteFunc(p.untold, func(o pause) bool { return !o.until.After(now) })
 }
 
 // repeat adds a pause behind all others, unless it is over. It displaces none: what only this member knows has to reach the store.
@@ -84,8 +90,7 @@ func (p *pauses) repeat(now time.Time, o pause) {
 // tellPause returns the call that tells the store of a pause; false if it knows of all that are not over.
 func (m *Machine) tellPause(now time.Time) (c Call, ok bool) {
 	p := &m.pauses
-	p.untold = slices.DeleteFunc(p.untold, func(o pause) bool { return !o.until.After(now) })
-	if len(p.untold) == 0 {
+	if p.forget(now); len(p.untold) == 0 {
 		return c, false
 	}
 	c = m.call(now, Pause, p.untold[0].key)

@@ -152,4 +152,5 @@ func (b *Bucket) Remember(m limit.Memory) {
 	b.lag = time.Duration(m.Used[1])
 	b.clear(m.At)
 	b.owe(m.Used[0])
+	b.cost, b.shorter = 0, 0 // nothing comes back
 }

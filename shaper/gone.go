@@ -71,8 +71,9 @@ func (c *Class) matters(now time.Time) bool {
 	}
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	if c.keys != nil {
-		return c.keys.len() > 0 || c.keys.shared != nil && c.keys.shared.isUsed(now)
+	if k := c.keys; k != nil {
+		return k.len() > 0 || k.shared != nil && k.shared.isUsed(now) ||
+			!k.spentAt.IsZero() && k.leaseOfAll(k.spentAt).Expires.After(now) // keys do not start as idle ones
 	}
 	return c.isUsed(now)
 }

@@ -122,6 +122,36 @@ func TestClassComesBackAsItWas(t *testing.T) {
 	}, conf, other)
 }
 
+// A class that comes back with quiet hours for others goes on from where it was, too.
+func TestClassComesBackWithOtherQuietHours(t *testing.T) {
+	other, conf := named("other", leakyClass("1 packets/s")), classBy(policy.FixedWindow, "1000 packets/day")
+	quiet := conf
+	quiet.Quieted = make([]policy.QuietGroup, 1)
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		passing(s.Class("test"), 10)
+		s.Apply([]policy.Class{other})
+		s.Apply([]policy.Class{other, quiet})
+		if n := passing(s.Class("test"), 1000); n != 990 {
+			t.Errorf("%d more leave, want 990", n)
+		}
+	}, conf, other)
+}
+
+// Keys of which nobody knows anything do not start anew if their class was gone for hours.
+func TestSpentKeysComeBack(t *testing.T) {
+	other, conf := named("other", leakyClass("1 packets/s")), classBy(policy.FixedWindow, "1000 packets/day")
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		s.Apply([]policy.Class{other, perSource(10, conf)}) // nobody knows what its keys have used
+		s.Apply([]policy.Class{other})
+		time.Sleep(5 * time.Hour)
+		s.Apply([]policy.Class{other, perSource(10, conf)})
+		c := s.Class("test").Join(time.Now(), client(1))
+		if n := passing(c, 1); n != 0 {
+			t.Error("a key has a whole budget")
+		}
+	}, conf, other)
+}
+
 // A class that is gone goes on under its parent, also if this reload or a later one replaces that: nothing leaves through the
 // old parent any more.
 func TestClassGoesAndItsParentIsReplaced(t *testing.T) {

@@ -131,18 +131,17 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	var back []*Class // classes that were gone
 	old := s.classes
+	back := s.comeBack(confs)
+	for _, c := range back {
+		old[c.name] = c
+	}
 	s.classes = make(map[string]*Class, len(confs))
 	for _, conf := range confs {
 		c, share := old[conf.Name], s.shares[conf.Name]
 		switch {
 		case c == nil:
-			if c = s.comeBack(now, conf); c != nil {
-				back = append(back, c)
-			} else {
-				c = s.NewClass(conf)
-			}
+			c = s.NewClass(conf)
 			c.backing.ledger = s.ledger // Set makes the class use it
 		case c.IsReplacedBy(conf), c.keys.hashesOtherwise(share):
 			c = succeed(now, c, conf)
@@ -161,7 +160,7 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 		c.backing.keepIn(now, nil)
 		c.keepOut()
 	}
-	s.move(now, append(s.moves(confs), s.movesOfGone()...))
+	s.move(now, append(s.moves(confs), s.movesOfGone(removed)...))
 	for _, c := range removed { // what is in flight of their children has moved with these
 		if c.heir != nil {
 			begin(now, c)
@@ -172,25 +171,25 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 		s.classes[conf.Name].Share(now, s.shares[conf.Name])
 	}
 	for _, c := range back {
-		c.backing.keepIn(now, s.ledger) // which may not know where the class goes on from
-		c.LetIn()
+		is := s.classes[c.name] // c, or what has replaced it
+		is.backing.keepIn(now, s.ledger)
+		is.LetIn()
 	}
 	s.forget(now)
 	return removed
 }
 
-// comeBack returns the class that had the name of conf before it was gone; nil if there was none. If it cannot
-// become what conf says, comeBack returns a new class from which all that may leave at once has just left. The caller
-// holds mu.
-func (s *Shaper) comeBack(now time.Time, conf policy.Class) *Class {
-	c := s.gone.take(conf.Name)
-	if c == nil || !c.IsReplacedBy(conf) && !c.keys.hashesOtherwise(s.shares[conf.Name]) {
-		return c
+// comeBack takes out the classes that are gone and whose names a policy has again. The caller holds mu.
+func (s *Shaper) comeBack(confs []policy.Class) (back []*Class) {
+	for i := range confs {
+		if s.classes[confs[i].Name] != nil {
+			continue
+		}
+		if c := s.gone.take(confs[i].Name); c != nil {
+			back = append(back, c)
+		}
 	}
-	c = s.NewClass(conf)
-	defer c.lock().mu.Unlock()
-	c.backing.exhaust(now)
-	return c
+	return back
 }
 
 // forget forgets the classes that are gone and matter no more, now and when others do so. The caller holds mu.
@@ -229,12 +228,18 @@ func (s *Shaper) moves(confs []policy.Class) (moves []move) {
 	return moves
 }
 
-// movesOfGone returns the moves of classes that are gone and whose parents others have replaced: nothing leaves
-// through those any more. The caller holds mu.
-func (s *Shaper) movesOfGone() (moves []move) {
+// movesOfGone returns the moves of classes that are gone, now or for some time, and whose parents others have replaced:
+// nothing leaves through those any more. The caller holds mu.
+func (s *Shaper) movesOfGone(removed []*Class) (moves []move) {
+	all := map[*Class]bool{}
+	for _, c := range removed {
+		all[c] = s.classes[c.name] == nil
+	}
 	for _, of := range s.gone {
-		c := of.class
-		if p := c.Parent(); p != nil && s.classes[p.name] != nil && s.classes[p.name] != p {
+		all[of.class] = true
+	}
+	for c, isGone := range all {
+		if p := c.Parent(); isGone && p != nil && s.classes[p.name] != nil && s.classes[p.name] != p {
 			moves = append(moves, move{c, s.classes[p.name], c.Policy()})
 		}
 	}
