@@ -40,9 +40,9 @@ func (r *retirement) stops(l *lane) bool {
 
 // holds reports whether the message that a lane has found stays in the input until the connection ends.
 // late says that it may not leave. Others stay behind such a message where only quiet ends the connection:
-// keep-alives would put that off for ever.
+// keep-alives would put that off for ever. Answers of the client pass: the peer that asked has put it off itself.
 func (r *retirement) holds(l *lane, late bool) bool {
-	behindLate := l.isUp() && l.backlog.late > 0 && !r.x.protocol.asks()
+	behindLate := l.isUp() && l.backlog.late > 0 && !r.x.protocol.asks() && l.found.message.Kind != frame.Response
 	return (late || behindLate) && !r.setsAside()
 }
 

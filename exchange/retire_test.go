@@ -100,7 +100,9 @@ func TestKeepAlivesDoNotPutTheEndOff(t *testing.T) {
 	w.Machine.Retire(w.Now, false)
 	w.send(late + alive)
 	w.wait(time.Second)
-	want := first[0] + alive + first[1]
+	answer := prefixed("0810")
+	w.send(answer)
+	want := first[0] + alive + first[1] + answer
 	for range 3 {
 		w.send(alive)
 		w.wait(4 * time.Second)
