@@ -53,12 +53,14 @@ func (h hold) reading() *stats.Hold {
 // oneOfEach costs one in each unit.
 var oneOfEach = Cost{Bytes: 1, Packets: 1, Messages: 1, Connections: 1, Tokens: 1}
 
-// nextHold returns what the first item of the queue of a class waits for, or what one of each unit
-// would wait for if the queue is empty.
+// nextHold returns what the first item of the queue of a class waits for in the class and above; that
+// of the next item beneath it if the queue is empty, or of one of each unit if nobody knows which is next.
 func nextHold(now time.Time, c *Class) hold {
 	cost := &oneOfEach
 	if front := c.front(); front != nil {
 		cost = &front.Cost
+	} else if next := c.asChild.upcoming().asChild.head; next != nil {
+		cost = &next.Cost
 	}
 	return holdOn(now, &c.node, cost)
 }
@@ -68,7 +70,7 @@ func nextHold(now time.Time, c *Class) hold {
 // shared one owes if the key has been there.
 func (k *keys) hold(now time.Time, key policy.Key) hold {
 	g := gate{pace: k.pace}
-	if c := k.active[key]; c != nil {
+	if c := k.inUse(now, key); c != nil {
 		g = c.gate
 	} else if i, known := k.idle.index[key]; known {
 		g.limiter = restore(now, k.idle.kept(i, &k.idle.further), &k.pace).limiter
@@ -78,6 +80,31 @@ func (k *keys) hold(now time.Time, key policy.Key) hold {
 		g.limiter = k.fresh(now).limiter
 	}
 	return g.hold(now, 1, &k.conf)
+}
+
+// inUse returns the bucket that a key has, or shares because there is no room for it; nil if one would
+// have to be opened for it.
+func (k *keys) inUse(now time.Time, key policy.Key) *Class {
+	if c := k.active[key]; c != nil {
+		return c
+	}
+	k.forget(now, 2) // as bucket does, so that there is room for as many keys
+	if _, known := k.idle.index[key]; !known && k.len() >= k.maxKeys() {
+		return k.shared
+	}
+	return nil
+}
+
+// inUse returns where an item with a key waits: in the class, in a bucket, or in a group of one of
+// these; nil if that is yet to be opened.
+func (c *Class) inUse(now time.Time, key Key) *Class {
+	if c.keys != nil {
+		c = c.keys.inUse(now, key.bucket)
+	}
+	if c != nil && key.group > 0 {
+		return c.quiet.groups[key.group-1]
+	}
+	return c
 }
 
 // holdOn returns what an item of a node that costs so much waits for, on its whole path.

@@ -63,18 +63,22 @@ func (s Status) Waits(now time.Time) *stats.Hold {
 
 // WaitsWithKey returns what an item of one unit would wait for if it came to the class at now, on
 // a connection. m is that item; nil if it is no message, or if nothing is known of it. WaitsWithKey
-// returns nil if the item would not wait, or only for its turn.
+// returns nil if the item would not wait, or only for its turn. The time is an estimate of when the
+// item leaves, behind all that waits before it; see Estimate.
 func (s Status) WaitsWithKey(now time.Time, conn policy.Conn, m *policy.Message) *stats.Hold {
 	c := s.class
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	h := holdOn(now, &c.node, &oneOfEach)
+	h, key := holdOn(now, &c.node, &oneOfEach), c.Messages().Key(&conn, m)
 	if c.keys != nil {
-		h.orLater(c.keys.hold(now, c.Messages().Key(&conn, m).bucket))
+		h.orLater(c.keys.hold(now, key.bucket))
 	}
-	if number := c.quiet.of(m); number > 0 {
-		p := quietPace(groupPolicy(c.conf, int(number-1)))
+	if key.group > 0 {
+		p := quietPace(groupPolicy(c.conf, int(key.group-1)))
 		h.orLater(hold{&c.conf, HoldQuiet, p.whenOpen(later(now, h.until))})
+	}
+	if in := c.inUse(now, key); in != nil && h.by != nil { // it leaves behind what waits there
+		h.until = later(h.until, forecast{&in.node, now}.leaves(&oneOfEach))
 	}
 	return h.reading()
 }

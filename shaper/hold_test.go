@@ -1,0 +1,65 @@
+package shaper
+
+import (
+	"testing"
+	"time"
+
+	"shaper/policy"
+)
+
+// What comes now leaves behind all that waits, in the class, in its bucket, or in its group.
+func TestWaitsBehindTheQueue(t *testing.T) {
+	for name, make := range map[string]func() (c, in *Class){
+		"a class": func() (*Class, *Class) {
+			c := NewClass(start, classBy(policy.GCRA, "1 packets/s"))
+			return c, c
+		},
+		"a bucket": func() (*Class, *Class) {
+			c := NewClass(start, perSource(10, classBy(policy.GCRA, "1 packets/s")))
+			return c, c.Join(start, client(1))
+		},
+	} {
+		c, in := make()
+		enter(t, in, 0, Leaves, packet(1))
+		for range 600 {
+			enter(t, in, 0, Waits, packet(1))
+		}
+		if name == "a bucket" {
+			holds(t, c.Status().WaitsWithKey(start, client(2), nil), "", "", 0)
+		}
+		holds(t, c.Status().WaitsWithKey(start, client(1), nil), "test", "1 packets/s", 601*time.Second)
+	}
+
+	c := NewTree(start, asAt(12*time.Hour, promotions(t, "queue = \"2000 messages\"")))[0]
+	india := joins(0, c, "91")
+	for range 600 {
+		enter(t, india, 22*time.Hour, Waits, sms())
+	}
+	h := c.Status().WaitsWithKey(at(22*time.Hour), policy.Conn{}, &policy.Message{Recipient: []byte("91")})
+	if h == nil || h.Limit != HoldQuiet || !h.Until.Equal(at(33*time.Hour+time.Minute)) {
+		t.Errorf("what comes behind 600 in the quiet hours waits for %+v", h)
+	}
+}
+
+// A class in which only those beneath have items waits with the cost of the next of them.
+func TestWaitsBeneathAClass(t *testing.T) {
+	classes := NewTree(start, []policy.Class{named("account", classBy(policy.GCRA, "1KB/s")), named("child", under("account", classBy(policy.GCRA, "1000 packets/s")))})
+	big := &Item{Cost: Cost{Bytes: 3000, Packets: 1}, Held: 3000}
+	if classes[0].Pass(start, Cost{Bytes: 1000}); classes[1].Enter(start, big) != Waits {
+		t.Fatal("the item does not wait")
+	}
+	want := classes[1].Status().Waits(start)
+	holds(t, classes[0].Status().Waits(start), "account", want.Limit, want.Until.Sub(start))
+}
+
+// A key for which there is no room would wait in the bucket that such keys share.
+func TestWaitsOfAKeyWithoutRoom(t *testing.T) {
+	c := NewClass(start, perSource(1, classBy(policy.GCRA, "1 packets/s")))
+	own, shared := c.Join(start, client(1)), c.Join(start, client(2))
+	enter(t, own, 0, Leaves, packet(1))
+	enter(t, shared, 0, Leaves, packet(1))
+	enter(t, shared, 0, Waits, packet(1))
+	holds(t, c.Status().WaitsWithKey(start, client(3), nil), "test", "1 packets/s", 2*time.Second)
+	own.Quit(start)
+	holds(t, c.Status().WaitsWithKey(at(10*second), client(4), nil), "", "", 0) // there is room again
+}
