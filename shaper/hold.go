@@ -67,8 +67,11 @@ func nextHold(now time.Time, c *Class) hold {
 
 // hold returns what one unit with a key would wait for in its bucket, without the classes above. If
 // the key has no bucket, the bucket would begin with what is remembered of it, or with what the
-// shared one owes if the key has been there.
+// shared one owes if the key has been there. With a shadow, the bucket holds nothing up.
 func (k *keys) hold(now time.Time, key policy.Key) hold {
+	if k.conf.Shadow {
+		return hold{until: now}
+	}
 	g := gate{pace: k.pace}
 	if c := k.inUse(now, key); c != nil {
 		g = c.gate

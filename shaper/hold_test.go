@@ -63,3 +63,16 @@ func TestWaitsOfAKeyWithoutRoom(t *testing.T) {
 	own.Quit(start)
 	holds(t, c.Status().WaitsWithKey(at(10*second), client(4), nil), "", "", 0) // there is room again
 }
+
+// A class with a shadow holds nobody up, and neither does a key that has been away.
+func TestNoKeyWaitsInAShadow(t *testing.T) {
+	conf := perSource(10, classBy(policy.GCRA, "1 packets/min"))
+	conf.Shadow = true
+	c := NewClass(start, conf)
+	bucket := c.Join(start, client(1))
+	enter(t, bucket, 0, Leaves, packet(1))
+	holds(t, c.Status().WaitsWithKey(start, client(1), nil), "", "", 0)
+	bucket.Quit(start)
+	holds(t, c.Status().WaitsWithKey(start, client(1), nil), "", "", 0)
+	holds(t, c.Status().WaitsWithKey(start, client(2), nil), "", "", 0)
+}
