@@ -265,6 +265,27 @@ func (r *rehearsal) until(of *node) (it *Item, at time.Time, ahead map[*node]int
 	return nil, r.now, ahead, false
 }
 
+// coming is until for an item of one unit that comes to a class now, in which and beneath which nothing
+// waits. If the class has buckets, it is that of a key that has no limit.
+func (r *rehearsal) coming(of *node) (at time.Time, ahead map[*node]int, exact bool) {
+	r.inexact = r.inexact || of.pace.keyed
+	it := &Item{Cost: unitCost(of.kind), Accepted: true} // why is not about room in the queue
+	if offer(r.now, r.nodes[of].class, it) == Leaves {
+		return r.now, nil, r.isExact()
+	}
+	_, at, ahead, exact = r.until(of)
+	return at, ahead, exact
+}
+
+// ofOriginals returns counts of copies as those of what they are copies of.
+func (r *rehearsal) ofOriginals(counts map[*node]int) map[*node]int {
+	all := map[*node]int{}
+	for was, copied := range r.nodes {
+		all[was] = counts[copied]
+	}
+	return all
+}
+
 // isExact reports whether all happens in the copy as in the tree. A nanosecond may change who is
 // first.
 func (r *rehearsal) isExact() bool { return !r.inexact && !(r.rounded && len(r.nodes) > 1) }

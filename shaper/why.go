@@ -48,16 +48,14 @@ const (
 // why explains what waits at a node. It lets items leave in another copy of the copy.
 func (r *rehearsal) why(of *node) (w Why) {
 	w.Backlog = of.backlog()
-	if w.Items == 0 {
-		w.From, w.At, w.Exact = of.class.name, r.now, !r.inexact
-		w.Path = r.path(of, unitCost(of.kind), nil)
-		for _, h := range w.Path {
-			w.At = later(w.At, h.Until)
-		}
-		return w
-	}
 	play := rehearse(r.now, of.root(), of)
 	play.inexact = play.inexact || r.inexact
+	if w.Items == 0 {
+		at, ahead, exact := play.coming(of)
+		w.From, w.At, w.Exact = of.class.name, at, exact
+		w.Path = r.path(of, unitCost(of.kind), play.ofOriginals(ahead))
+		return w
+	}
 	last, at, ahead, exact := play.until(of)
 	w.At, w.Exact = at, exact
 	it := firstOf(of)
@@ -71,11 +69,7 @@ func (r *rehearsal) why(of *node) (w Why) {
 		w.Path = []Hold{{w.From, ByChildren, limit.Never, "the classes beneath it in which something waits: none of them lets anything leave until an answer comes, a fleet grants something, or a rate changes"}}
 		return w
 	}
-	counts := map[*node]int{}
-	for was, copied := range play.nodes {
-		counts[was] = ahead[copied]
-	}
-	w.From, w.Path = it.class.name, r.path(&it.class.node, it.Cost, counts)
+	w.From, w.Path = it.class.name, r.path(&it.class.node, it.Cost, play.ofOriginals(ahead))
 	return w
 }
 

@@ -78,10 +78,15 @@ func TestWhyTellsWhen(t *testing.T) {
 		for _, h := range w.Path {
 			seen[h.Cause]++
 		}
-		if w.Items == 0 || !w.Exact {
+		if !w.Exact {
 			return
 		}
-		compared++
+		if compared++; w.Items == 0 && c.Enter(now, &Item{Cost: unitCost(c.kind), Patient: true}) == Leaves {
+			if w.From != c.Name() || !w.At.Equal(now) {
+				t.Fatalf("an item that comes now leaves, and Why says %+v", w)
+			}
+			return
+		}
 		at, it := nextOf(c, now)
 		if d := at.Sub(w.At); d < -whyMargin || d > whyMargin {
 			t.Fatalf("the next item of %s leaves at %v, and Why says %v: %+v", c.Name(), at.Sub(start), w.At.Sub(start), w)
@@ -200,6 +205,27 @@ func TestWhySays(t *testing.T) {
 				t.Errorf("it leaves in %v, want %v: %+v", w.At.Sub(start), c.in, w)
 			}
 		})
+	}
+}
+
+// A class in which nothing waits tells of those who come first at the classes above.
+func TestWhyOfAnEmptyClass(t *testing.T) {
+	urgent, bulk := named("urgent", under("account", leakyClass("10 messages/s"))), named("bulk", under("account", leakyClass("0 messages/s")))
+	urgent.Priority, bulk.Priority, bulk.Ceil = 0, 7, rateOf("10 messages/s")
+	classes := NewTree(start, []policy.Class{named("account", leakyClass("10 messages/s")), urgent, bulk})
+	for range 501 {
+		classes[1].Enter(start, message(1))
+	}
+	w := classes[2].Status().Why(start)
+	if wait := w.At.Sub(start); w.Items != 0 || w.From != "bulk" || wait < 50*second || wait > 51*second {
+		t.Errorf("an item that comes now leaves in %v: %+v", wait, w)
+	}
+	i := slices.IndexFunc(w.Path, func(h Hold) bool { return h.Class == "account" && h.Cause == BySiblings })
+	if i < 0 || w.Path[i].Text != "items that come first among those that compete for it: 500" {
+		t.Errorf("%+v", w.Path)
+	}
+	if urgent := classes[1].Status().Why(start); urgent.Items != 500 || !urgent.At.Equal(at(100*ms)) {
+		t.Errorf("%+v", urgent)
 	}
 }
 
