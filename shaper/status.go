@@ -27,6 +27,7 @@ func (s Status) Why(now time.Time) Why {
 	root.mu.Unlock()
 	// From here on all is about copies, without the lock.
 	w := still.why(still.nodes[&c.node])
+	w.Exact = w.Exact && !still.changesBefore(w.At)
 	w.Sessions, w.Path = sessions, append(w.Path, slots...)
 	return w
 }

@@ -2,10 +2,12 @@ package shaper
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"shaper/limit"
 	"shaper/policy"
+	"shaper/unit"
 )
 
 // Why says why a class waits, at one moment: what holds up the next item of the class or beneath
@@ -14,7 +16,7 @@ type Why struct {
 	Backlog           // what waits in the class and beneath it; if nothing does, Path is about an item that would come now
 	From    string    // the class in which the next item waits
 	At      time.Time // when it leaves, if nothing else comes; limit.Never if time alone never lets it leave
-	Exact   bool      // At is no estimate
+	Exact   bool      // At is no estimate, and no schedule changes a rate before
 	Path    []Hold    // what holds it up, from its own class to the root; then the classes that have no slot free
 	// Sessions is how many sessions wait for a slot in the class and in those above it (max_connections).
 	Sessions int
@@ -71,6 +73,42 @@ func (r *rehearsal) why(of *node) (w Why) {
 	}
 	w.From, w.Path = it.class.name, r.path(&it.class.node, it.Cost, play.ofOriginals(ahead))
 	return w
+}
+
+// changesBefore reports whether a schedule changes a class of the tree before a time. Up to when a class
+// opens again that closes, all is known.
+func (r *rehearsal) changesBefore(at time.Time) bool {
+	for _, copied := range r.nodes {
+		conf := &copied.class.conf
+		closed := limit.Span(conf.Closed)
+		from := r.now
+		if closed.Contains(from) {
+			from = closed.Until
+		}
+		change := nextSection(conf, from)
+		if change.Equal(closed.From) {
+			change = closed.Until
+		}
+		if !change.IsZero() && at.After(change) {
+			return true
+		}
+	}
+	return false
+}
+
+// nextSection returns when another section of the schedule of a class holds than at a time; zero if
+// never. The class has the rate of the section that holds now, so it does not know its own any more:
+// the sections get rates that tell them apart.
+func nextSection(conf *policy.Class, from time.Time) time.Time {
+	if len(conf.At) == 0 {
+		return time.Time{}
+	}
+	marked := *conf
+	marked.Rate, marked.At = unit.NewRate(unit.Messages, 0, time.Second), slices.Clone(conf.At)
+	for i := range marked.At {
+		marked.At[i].Rate = unit.NewRate(unit.Messages, int64(i+1), time.Second)
+	}
+	return marked.NextChange(from)
 }
 
 // slotHolds returns the classes that have no slot free, from one to the root, and how many sessions wait there.

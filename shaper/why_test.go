@@ -229,6 +229,36 @@ func TestWhyOfAnEmptyClass(t *testing.T) {
 	}
 }
 
+// A time after the next change of a rate is an estimate. That a class opens again is known.
+func TestWhyOfAScheduledClass(t *testing.T) {
+	for _, c := range []struct {
+		rate, at string
+		begin    time.Duration
+		in       time.Duration // how long until the next leaves
+		exact    bool
+	}{
+		{"1 messages/h", "60 messages/h", 19 * time.Hour, time.Hour, true},
+		{"1 messages/h", "60 messages/h", 20 * time.Hour, time.Hour, true},
+		{"1 messages/h", "60 messages/h", 20*time.Hour + 30*time.Minute, time.Hour, false},
+		{"60 messages/h", "1 messages/h", 20*time.Hour + 59*time.Minute + 30*second, time.Minute, false},
+		{"60 messages/h", "1 messages/h", 32*time.Hour + 30*time.Minute, time.Hour, false},
+		{"60 messages/h", "0 messages/h", 20*time.Hour + 59*time.Minute + 30*second, 12*time.Hour + 30*second, true},
+		{"60 messages/h", "0 messages/h", 21 * time.Hour, 12 * time.Hour, true},
+	} {
+		p, _, err := policy.Parse("p.toml", []byte(fmt.Sprintf("[class.c]\nrate = %q\n[[class.c.at]]\nfrom = \"21:00\"\nto = \"09:00\"\nrate = %q\n"+
+			"[listener.x]\nlisten = \"127.0.0.1:0\"\nprotocol = \"smpp\"\nupstream = \"discard:\"\nclass = \"c\"\n", c.rate, c.at)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		class := NewTree(at(c.begin-time.Hour), asAt(c.begin, p.Classes))[0]
+		class.Enter(at(c.begin), message(1))
+		class.Enter(at(c.begin), message(1))
+		if w := class.Status().Why(at(c.begin)); w.Exact != c.exact || !w.At.Equal(at(c.begin+c.in)) {
+			t.Errorf("%s, then %s, at %v: it leaves in %v, exactly: %v; want %v, %v", c.rate, c.at, c.begin, w.At.Sub(at(c.begin)), w.Exact, c.in, c.exact)
+		}
+	}
+}
+
 // beneath returns a class that competes for another one.
 func beneath(c *Class, name string) *Class {
 	for _, h := range c.feed.heaps() {
