@@ -17,14 +17,20 @@ func (n *node) charges(cost *Cost) bool {
 }
 
 // Covers reports whether what was charged for one item is enough for another one: it costs no more,
-// in each unit that the class, or one above it, limits.
+// in each unit that the class, or one above it, counts and limits.
 func (n *node) Covers(charged, cost *Cost) bool {
 	for ; n != nil; n = n.parent.Load() {
-		if !n.passive && cost.in(n.kind) > charged.in(n.kind) {
+		if cost.in(n.kind) > charged.in(n.kind) && n.holdsUp() {
 			return false
 		}
 	}
 	return true
+}
+
+// holdsUp reports whether the node itself may hold something up.
+func (n *node) holdsUp() bool {
+	defer n.lock().mu.Unlock()
+	return !n.passive
 }
 
 // Counts reports whether the class, or one above it, counts in a unit.
