@@ -95,3 +95,20 @@ func TestOpeningIsNoMessage(t *testing.T) {
 		t.Errorf("%+v", c.Offered)
 	}
 }
+
+// A connection waits for its class with overflow = "wait", whatever it carries: the proxy dials later.
+func TestConnectionsOfEachProtocolWait(t *testing.T) {
+	for _, protocol := range []string{"tcp", "smpp", "http", "lines", "iso8583"} {
+		p := parse(t, "[class.c]\nrate = \"1 connections/s\"\nqueue = \"2 connections\"\noverflow = \"wait\"\n"+
+			"[listener.in]\nlisten = \"127.0.0.1:2775\"\nprotocol = \""+protocol+"\"\nupstream = \"10.9.9.9:2775\"\nclass = \"c\"\n")
+		client, _ := parseClient("10.0.0.1:5000")
+		var arrivals []Arrival
+		for range 10 {
+			arrivals = append(arrivals, Arrival{At: Epoch, Conn: connTo(p.Listeners[0], client, 0), Bytes: 100, Opens: true})
+		}
+		r, left := simulated(t, p, []Source{all(arrivals)}, Options{})
+		if c, _ := r.Class("c"); c.Left.Items != 10 || left[9] != 9*time.Second {
+			t.Errorf("%s: of 10 connections %d leave, %d are refused", protocol, c.Left.Items, total(c.Refused))
+		}
+	}
+}

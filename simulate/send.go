@@ -16,7 +16,8 @@ func (s *sender) send() error {
 	}
 	p := s.run.newParcel()
 	s.bucket = s.class.Join(s.run.now, s.joinAs)
-	*p = parcel{item: shaper.Item{Cost: s.take(), Patient: s.stream, Settles: true, Owner: p},
+	patient := s.stream || s.class.Counts(unit.Connections) // the proxy stops reading, or dials later
+	*p = parcel{item: shaper.Item{Cost: s.take(), Patient: patient, Settles: true, Owner: p},
 		class: s.class, bucket: s.bucket, arrived: s.run.now, sender: s, conn: s.arrival.Conn}
 	if p.item.Held = p.item.Cost.Bytes; p.item.Cost.Packets > 0 { // as in the proxy
 		p.item.Held = policy.Holds(p.item.Cost.Bytes)
