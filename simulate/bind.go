@@ -5,14 +5,16 @@ import (
 	"net/netip"
 
 	"shaper/policy"
+	"shaper/unit"
 )
 
 // bindOf returns the address of ours from which the connection of an arrival leaves. An arrival
-// that opens a connection chooses one, as does the first of a client.
+// that is a connection chooses one, as do a SYN and the first of a client. Any other Opens only if its
+// class counted connections.
 func (s *sender) bindOf() netip.Addr {
 	r := s.run
 	bound, known := r.bound[s.lastConn]
-	if !known || s.arrival.Opens {
+	if !known || s.arrival.Opens && (s.arrival.Bare || s.class.Counts(unit.Connections)) {
 		bound = r.choose(s.lastConn, s.classes)
 		r.bound[s.lastConn] = bound
 	}

@@ -248,6 +248,13 @@ func TestBucketsOfBinds(t *testing.T) {
 			t.Errorf("%s: %d items leave in a second, want %d", c.unit, got, c.want)
 		}
 	}
+	for _, c := range []struct{ listener, rate, load string }{{udp("l", "a"), "20 packets/s", "rate=100 packets/s"}, {tcp("l", "a"), "20KB/s", "rate=100KB/s,size=1KB"}} {
+		p := parse(t, fmt.Sprintf("[class.a]\nrate = %q\nper = \"bind\"\n", c.rate)+c.listener+bind)
+		r, _ := simulated(t, p, loads(t, p, c.load+",source=10.0.0.1:1"), Options{For: 10 * time.Second})
+		if a := r.Classes[0]; a.Utilisation > 1.01 || a.Utilisation < 0.99 {
+			t.Errorf("one client sends at %v of %s, from one address", a.Reached.Text, c.rate)
+		}
+	}
 }
 
 // Messages leave one by one. If there is no room, they are refused if the protocol can refuse;
