@@ -163,6 +163,7 @@ pictures: deps
 # that `make install` can cross-compile. PROGRAM installs a program that is built already.
 SELF = $(if $(GOOS)$(GOARCH),GOOS= GOARCH= $(GO) run -ldflags '-X main.version=$(VERSION)' ./cmd/shaper,"$(DESTDIR)$(PREFIX)/bin/shaper")
 install:
+	$(if $(word 2,$(DESTDIR)$(PREFIX)),$(error DESTDIR and PREFIX cannot have blanks))
 	install -d $(foreach file,$(INSTALLED),"$(DESTDIR)$(dir $(file))")
 	$(if $(PROGRAM),install "$(PROGRAM)" "$(DESTDIR)$(PREFIX)/bin/shaper",$(call build,-o "$(DESTDIR)$(PREFIX)/bin/shaper" ./cmd/shaper))
 	chmod 0755 "$(DESTDIR)$(PREFIX)/bin/shaper"
@@ -177,6 +178,7 @@ install:
 	chmod 0644 $(foreach file,$(wordlist 2,99,$(INSTALLED)),"$(DESTDIR)$(file)")
 
 uninstall:
+	$(if $(word 2,$(DESTDIR)$(PREFIX)),$(error DESTDIR and PREFIX cannot have blanks))
 	rm -f $(foreach file,$(INSTALLED),"$(DESTDIR)$(file)")
 
 deb rpm dist image:

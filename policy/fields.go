@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 )
@@ -91,6 +92,12 @@ func (f *Fields) Check() error {
 		if _, err := parseOctet(text); err != nil {
 			return err
 		}
+	}
+	if strings.Contains(f.Path, "?") {
+		return complain("the path without its query, which rules do not see", "%q has a query", f.Path)
+	}
+	if _, port, err := net.SplitHostPort(f.Host); err == nil {
+		return complain("the host without its port, which rules do not see", "%q has the port %s", f.Host, port)
 	}
 	for line := range strings.Lines(f.Header) {
 		name, _, found := strings.Cut(strings.TrimSuffix(line, "\n"), ":")

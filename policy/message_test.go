@@ -361,3 +361,19 @@ func TestFieldsCheck(t *testing.T) {
 		}
 	}
 }
+
+// Rules see the path without its query and the host without its port. So a field that has one is a mistake.
+func TestFieldsThatNoMessageHas(t *testing.T) {
+	for fields, want := range map[Fields]string{
+		{Path: "/v1/x?q=1"}:             "query",
+		{Host: "api.example:80"}:        "port 80",
+		{Host: "[2001:db8::1]:443"}:     "port 443",
+		{Path: "/v1/x", Host: "a.test"}: "",
+		{Host: "[2001:db8::1]"}:         "",
+		{Host: "2001:db8::1"}:           "",
+	} {
+		if err := fields.Check(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want an error with %q", fields, err, want)
+		}
+	}
+}
