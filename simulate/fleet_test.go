@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -279,5 +280,23 @@ func TestFleetNeedsASharedClass(t *testing.T) {
 	_, err := RunFleet(p, dealt(t, p, 2, 1, "rate=10 messages/s"), 0, Options{For: time.Second})
 	if err == nil || !strings.Contains(err.Error(), `shared: no class is shared`) || !strings.Contains(err.Error(), `[fleet.NAME]`) {
 		t.Errorf("the error is %v", err)
+	}
+}
+
+// A simulated fleet goes on while it sends, and says so if it ends before all has left.
+func TestFleetGoesOnWhileItSends(t *testing.T) {
+	for _, c := range []struct {
+		rate        string
+		items, left uint64
+	}{{"1 messages/h", 28, 28}, {"1 messages/week", 2, 0}} {
+		p := sharedPolicy(t, fmt.Sprintf("rate = %q\nshared = \"prod\"\n", c.rate))
+		r, err := RunFleet(p, dealt(t, p, 1, 1, fmt.Sprintf("rate=100 messages/s,count=%d", c.items)), time.Millisecond, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cut := slices.ContainsFunc(r.Notes, func(note string) bool { return strings.Contains(note, "ended with items that wait") })
+		if left := r.Classes[0].Left.Items; left < c.left || cut != (c.left < c.items) {
+			t.Errorf("%s: %d of %d leave, and the notes are %q", c.rate, left, c.items, r.Notes)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -23,6 +24,8 @@ type simulation struct {
 	start, end  time.Time
 	now         time.Time
 	lastArrival time.Time // the latest that was read
+	lastLeft    time.Time // the latest departure; zero: there was none
+	cut         bool      // it ended although items waited; see patience
 }
 
 // newSimulation returns a simulation that is about to begin. Each run has sources of its own.
@@ -100,7 +103,7 @@ func (s *simulation) watch(until time.Time) {
 	}
 }
 
-// patience is how long a simulated fleet goes on after the last arrival, if something waits: a day may
+// patience is how long a simulated fleet goes on after the last arrival or departure, if something waits: a day may
 // have 25 hours. It never comes to an end by itself, since its members keep in touch with the store.
 const patience = 25 * time.Hour
 
@@ -115,7 +118,8 @@ func (s *simulation) isOver() bool {
 	}
 	for _, c := range s.sums {
 		if c.waiting.Items > 0 {
-			return s.now.Sub(s.lastArrival) > patience
+			s.cut = s.now.Sub(s.lastArrival) > patience && s.now.Sub(s.lastLeft) > patience
+			return s.cut
 		}
 	}
 	return true
@@ -142,6 +146,9 @@ func (s *simulation) report() *Report {
 	report.Notes = append(report.Notes, LeftOut(s.policy, s.stores != nil)...)
 	if slices.ContainsFunc(s.runs, func(r *run) bool { return r.unsaid }) {
 		report.Notes = append(report.Notes, "rules look at messages, and the workload does not say what is in some of them: for these, "+strings.Join(policy.FieldNames(), ", ")+" are empty")
+	}
+	if s.cut {
+		report.Notes = append(report.Notes, fmt.Sprintf("the simulation ended with items that wait, since none came or left for %d hours; --for makes it longer", int(patience.Hours())))
 	}
 	if s.stores == nil {
 		report.add(s.runs[0].classes, 0)

@@ -102,6 +102,7 @@ func (t *tally) leave(r *run, cost *shaper.Cost, wait time.Duration, waited bool
 		if waited {
 			t.remove(&t.waiting, cost)
 		}
+		r.lastLeft = r.now
 		t.waits.Observe(wait)
 		t.longest = max(t.longest, wait)
 		t.trace(r)
