@@ -77,3 +77,12 @@ func TestSettleWithinMax(t *testing.T) {
 		t.Errorf("after an answer that says 500, the next leaves at %v, want 20 s", left[1])
 	}
 }
+
+// A report says that nobody answers, so that no answer says "too fast".
+func TestThrottledByIsLeftOut(t *testing.T) {
+	p := parse(t, "[class.c]\nrate = \"1 messages/s\"\nthrottled_by = { json = \"status\", equals = [\"1\"] }\n"+
+		"[listener.in]\nlisten = \"127.0.0.1:80\"\nprotocol = \"http\"\nupstream = \"10.9.9.9:80\"\nclass = \"c\"\n")
+	if notes := LeftOut(p, false); len(notes) != 1 || !strings.HasPrefix(notes[0], "class.c.throttled_by is not simulated") {
+		t.Errorf("%q", notes)
+	}
+}

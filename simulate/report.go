@@ -158,6 +158,7 @@ func LeftOut(p *policy.Policy, fleet bool) (notes []string) {
 		note(c.Adapt, "adapt", "no provider says that the client is too fast")
 		note(c.Learn != policy.Learn{}, "learn", "no provider says that the client is too fast")
 		note(c.Retry != policy.Retry{}, "retry", "no provider says that the client is too fast")
+		note(c.ThrottledBy != nil, "throttled_by", "nobody answers")
 		note(c.Hints, "hints", "no provider says how much remains of its limit")
 		note(c.MaxConnections > 0, "max_connections", "how long a session stays open is not known")
 		note(c.Shared != "" && !fleet, "shared", "the class has its whole budget, as if no other shaper sent; --members simulates a fleet")
