@@ -179,7 +179,10 @@ func (b *bill) by(c *policy.Cost, said *int64) int64 {
 // inBytes returns the cost of the bytes of a message: in HTTP those of its body. If nobody knows
 // how long a body is, the cost is at least that of what was read.
 func (b *bill) inBytes(c *policy.Cost) int64 {
-	if !b.x.protocol.isHTTP() || b.message.Described != nil {
+	if d := b.message.Described; d != nil {
+		return c.InBytes(d.Bytes)
+	}
+	if !b.x.protocol.isHTTP() {
 		return c.InBytes(int64(len(b.bytes)))
 	}
 	if p := b.peek; p != nil && p.ended {

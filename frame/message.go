@@ -60,6 +60,7 @@ type Message struct {
 // A Description is what a message says that is described and has no bytes.
 type Description struct {
 	Units  int64 // what it costs; 0: it does not say
+	Bytes  int64 // how long it is, with its body
 	Submit Submit
 }
 

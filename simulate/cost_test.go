@@ -86,3 +86,12 @@ func TestThrottledByIsLeftOut(t *testing.T) {
 		t.Errorf("%q", notes)
 	}
 }
+
+// A request costs what all its bytes do, however long it is.
+func TestCostOfALongRequest(t *testing.T) {
+	p := parse(t, "[class.c]\nrate = \"1 tokens/s\"\nqueue = \"100 messages\"\ncost = { bytes = 1000 }\n"+
+		"[listener.in]\nlisten = \"127.0.0.1:80\"\nprotocol = \"http\"\nupstream = \"10.9.9.9:80\"\nclass = \"c\"\n")
+	if _, left := simulated(t, p, loads(t, p, "rate=1 messages/s,size=1000000B,count=2"), Options{}); len(left) != 2 || left[1] != 1000*time.Second {
+		t.Errorf("the request after one of 1,000,000 bytes leaves at %v", left)
+	}
+}

@@ -78,7 +78,7 @@ func (b *inbox) nextOfBody(n int) (int, frame.Event, error) {
 
 // describe sets framed to what is known of a message.
 func (b *inbox) describe(p *message) {
-	b.described = frame.Description{Units: p.says}
+	b.described = frame.Description{Units: p.says, Bytes: p.bytes}
 	b.framed = frame.Message{Kind: frame.Counted, Cost: p.messages, Refusable: !p.returns && b.link.protocol.Refuses(), Described: &b.described}
 	if p.fields.IsZero() {
 		return
