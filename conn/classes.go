@@ -50,12 +50,9 @@ func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 // join moves the session out of the gone classes, into those of the rules. The session's lock is
 // held.
 func (t *tcpSession) join(r *routes, who policy.Conn, now time.Time, gone map[*shaper.Class]bool) {
-	newUp, newDown := r.classify(who, &t.conf.Listener)
-	if newUp == nil { // it stays in its class, rather than go on unlimited
-		return
-	}
 	up, down := t.class(), t.down.flow.Class()
-	if gone[up.Named()] {
+	newUp, newDown := r.reclassify(who, &t.conf.Listener, up, down)
+	if gone[up.Named()] && newUp != up {
 		newUp = newUp.Join(now, who)
 		t.place.slot.Move(newUp)
 		t.relay.belong(now, up, newUp)
@@ -63,7 +60,7 @@ func (t *tcpSession) join(r *routes, who policy.Conn, now time.Time, gone map[*s
 			t.upstream.end.Set(sock.Mark, int(s.marks.mark(newUp)))
 		}
 	}
-	if gone[down.Named()] && t.stage != ended {
+	if gone[down.Named()] && newDown != down && t.stage != ended {
 		t.down.join(newDown.Join(now, who))
 		down.Quit(now)
 	}

@@ -193,6 +193,21 @@ func TestRemovedWithItsReturnClass(t *testing.T) {
 	}
 }
 
+// A class of a session whose listener has gone comes back with other quiet hours, for another listener. The session moves
+// there: the class before lets nothing out any more.
+func TestClassComesBackForOthers(t *testing.T) {
+	addr, conns := listen(t)
+	keep := class("d", "1000 messages/s") + listener("keep", "lines", policy.Discard, "d")
+	r := run(t, keep+class("c", "1000 messages/s")+class("back", "1000 messages/s")+listener("l", "lines", addr, "c", `return_class = "back"`))
+	client, upstream := r.open(conns)
+	r.reload(keep)
+	soon := time.Now().UTC().Add(3 * time.Hour)
+	quiet := fmt.Sprintf("[[class.c.quiet]]\nfrom = %q\nto = %q\n", soon.Format("15:04"), soon.Add(time.Hour).Format("15:04"))
+	r.reload(keep + class("c", "1000 messages/s") + quiet + listener("other", "lines", policy.Discard, "c"))
+	send(t, client, "leaves\n")
+	expect(t, upstream, "leaves\n")
+}
+
 // An open connection takes a new rate at once.
 func TestReratedWhileWaiting(t *testing.T) {
 	addr, conns := listen(t)

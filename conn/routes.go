@@ -36,6 +36,26 @@ func (r *routes) classify(c policy.Conn, conf *policy.Listener) (up, down *shape
 	return up, down
 }
 
+// reclassify is classify for a connection that is in the classes up and down. If it stays there, rather than go on
+// unlimited, and a class of the same name has replaced one of these, it returns that: the old one may let nothing out.
+func (r *routes) reclassify(c policy.Conn, conf *policy.Listener, up, down *shaper.Class) (newUp, newDown *shaper.Class) {
+	if newUp, newDown = r.classify(c, conf); newUp != nil {
+		return newUp, newDown
+	}
+	return r.successor(up, conf.Protocol, stats.Upstream), r.successor(down, conf.Protocol, stats.Downstream)
+}
+
+// successor returns the class that has the name of a class now, if it counts what a protocol carries; else that class.
+func (r *routes) successor(c *shaper.Class, protocol policy.Protocol, towards stats.Direction) *shaper.Class {
+	if c == nil {
+		return nil
+	}
+	if next := r.classes[c.Named().Name()]; next != nil && next != c.Named() && limits(next, protocol, towards) {
+		return next
+	}
+	return c
+}
+
 // limits reports whether a class counts anything that a protocol carries in a direction. For nil,
 // which is no class, it returns true.
 func limits(c *shaper.Class, protocol policy.Protocol, towards stats.Direction) bool {

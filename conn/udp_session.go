@@ -144,12 +144,10 @@ func (t *udpSession) answers() {
 // reclassify implements session.
 func (t *udpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 	who := t.describe()
-	up, down := r.classify(who, t.conf)
-	if up == nil { // it stays in its class, rather than go on unlimited
-		return
-	}
+	oldUp, oldDown := t.up.class.Load(), t.down.class.Load()
+	up, down := r.reclassify(who, t.conf, oldUp, oldDown)
 	now := time.Now()
-	if gone[t.up.class.Load().Named()] {
+	if gone[oldUp.Named()] && up != oldUp {
 		up = up.Join(now, who)
 		t.slot.Move(up)
 		t.up.move(now, up)
@@ -157,7 +155,7 @@ func (t *udpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 			t.remark()
 		}
 	}
-	if gone[t.down.class.Load().Named()] {
+	if gone[oldDown.Named()] && down != oldDown {
 		t.down.move(now, down.Join(now, who))
 	}
 }
