@@ -362,10 +362,7 @@ func (s *settlement) more(cost *policy.Cost, charged int64) int64 {
 	if !s.said {
 		return 0
 	}
-	if cost == nil {
-		cost = &policy.Cost{}
-	}
-	return min(s.units, max(cost.Most(), charged)) - charged
+	return cost.More(charged, s.units)
 }
 
 // hasPrefixFold reports whether text begins with a prefix, whatever the case of its letters.

@@ -220,4 +220,5 @@ func TestRepeatedMessagesPayTheirOwnPrice(t *testing.T) {
 	if gap := at[2].Sub(at[1]); gap != 150*time.Millisecond {
 		t.Errorf("%v after a message of 3 units, the next one leaves", gap)
 	}
+	w.Finish(stats.OK)
 }

@@ -64,6 +64,15 @@ func (c *Cost) Most() int64 {
 	return DefaultMaxCost
 }
 
+// More returns how much more a message costs than it was charged, if its answer says that it costs so many; less than 0
+// if it costs less. A charge does not rise above the highest cost. nil is the zero Cost.
+func (c *Cost) More(charged, says int64) int64 {
+	if c == nil {
+		c = &Cost{}
+	}
+	return min(says, max(c.Most(), charged)) - charged
+}
+
 // InBytes returns the cost of so many bytes, however many a peer says they are.
 func (c *Cost) InBytes(n int64) int64 { return c.Of(max(n-1, 0)/c.Bytes+1, true) }
 

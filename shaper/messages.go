@@ -58,11 +58,7 @@ func (m Messages) SettledBy(kind unit.Kind) *policy.Place {
 // More returns how much more a message costs in a unit than it was charged, if its answer says that it
 // costs so many; less than 0 if it costs less. A charge does not rise above the highest cost.
 func (m Messages) More(kind unit.Kind, charged, says int64) int64 {
-	cost := m.Cost(kind)
-	if cost == nil {
-		cost = &policy.Cost{}
-	}
-	return min(says, max(cost.Most(), charged)) - charged
+	return m.Cost(kind).More(charged, says)
 }
 
 // Retry returns how messages that the provider has refused are sent again: by the retry of the
