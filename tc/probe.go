@@ -100,9 +100,9 @@ func (k *Kernel) probeFlower() (has bool, err error) {
 	return k.knows(unix.RTM_NEWTFILTER, unix.NLM_F_EXCL, msg, "flower")
 }
 
-// crashed is how long the device of another probe may exist. After that, a crash must have
-// left it behind.
-const crashed = time.Second
+// crashed is how long addProbe waits for the probes of others. After that, a crash must have left their device
+// behind. Each takes some milliseconds, but several may come one after the other, on a busy machine.
+const crashed = 5 * time.Second
 
 // addProbe makes the device of a probe. If another process is probing, it has the device
 // for some milliseconds, and addProbe waits. Each attempt uses a new link, since package

@@ -2,6 +2,7 @@ package tests
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"net"
 	"net/http"
@@ -157,7 +158,8 @@ func TestDamagedStateFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(state, data[:len(data)-1], 0o600); err != nil {
+	damaged := data[:len(data)-1]
+	if err := os.WriteFile(state, damaged, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // a kill after that forgets nothing either
@@ -170,6 +172,10 @@ func TestDamagedStateFile(t *testing.T) {
 		if strings.Contains(p.log.String(), "the state file is damaged") == (data == nil) {
 			t.Errorf("the log is\n%s", p.log)
 		}
+		waitFor(t, "the file is written anew", func() bool { // before that, the next process finds it damaged, too
+			now, err := os.ReadFile(state)
+			return err == nil && !bytes.Equal(now, damaged)
+		})
 		data = nil
 		p.kill()
 	}
