@@ -54,6 +54,7 @@ func TestChurnMessages(t *testing.T) {
 	close(done)
 	r.Shutdown(expired)
 	all.Wait()
+	r.endTurns()
 	for _, c := range classes {
 		wantUnused(t, c)
 		if n, waits := c.InFlight(), c.Backlog().Items; n != 0 || waits != 0 {

@@ -43,6 +43,7 @@ func TestChurn(t *testing.T) {
 	close(done)
 	clients.Wait()
 	r.Shutdown(expired)
+	r.endTurns()
 	for _, c := range classes {
 		wantUnused(t, c)
 	}

@@ -153,6 +153,10 @@ func bare(t testing.TB) *rig {
 	return r
 }
 
+// endTurns waits until the pacers hold no turn any more. One of a session that has ended may be under way, and its class
+// is in use until the session's lock has let that in.
+func (r *rig) endTurns() { r.shaper.Close() }
+
 // reset closes a connection with a reset.
 func reset(c tcpConn) {
 	c.SetLinger(0)
