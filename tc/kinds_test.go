@@ -118,6 +118,34 @@ func TestProbesMeet(t *testing.T) {
 	}
 }
 
+// Kinds waits for as many processes as are probing one after the other, and deletes the device of none: each takes a
+// while, and all of them longer than a crash is given.
+func TestProbesInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := tctest.New("eth0")
+		fake.Plug(probeDevice, "ifb")
+		deletions := 0
+		fake.Between = func(q tctest.Request, do func() error) error {
+			if q.Type == unix.RTM_DELLINK {
+				deletions++
+			}
+			return do()
+		}
+		for n := range 5 {
+			time.AfterFunc(time.Duration(n+1)*crashed*3/4, func() {
+				if fake.Unplug(probeDevice); n < 4 {
+					fake.Plug(probeDevice, "ifb")
+				}
+			})
+		}
+		k := On(fake)
+		if kinds, err := k.Kinds(); err != nil || !kinds.Flower || deletions != 1 {
+			t.Errorf("%+v, %v, %d deletions, want its own alone", kinds, err, deletions)
+		}
+		holdsNoProbe(t, k)
+	})
+}
+
 // If another process makes the device of a probe again at the moment it is deleted, and
 // dies, the device has another index. It is deleted, too.
 func TestProbesCrashTwice(t *testing.T) {

@@ -100,28 +100,33 @@ func (k *Kernel) probeFlower() (has bool, err error) {
 	return k.knows(unix.RTM_NEWTFILTER, unix.NLM_F_EXCL, msg, "flower")
 }
 
-// crashed is how long addProbe waits for the probes of others. After that, a crash must have left their device
-// behind. Each takes some milliseconds, but several may come one after the other, on a busy machine.
-const crashed = 5 * time.Second
+// crashed is how long the device of one probe may exist. After that, a crash must have left
+// it behind.
+const crashed = time.Second
 
 // addProbe makes the device of a probe. If another process is probing, it has the device
-// for some milliseconds, and addProbe waits. Each attempt uses a new link, since package
-// netlink writes the index of the device that it finds into the link.
+// for some milliseconds, and addProbe waits. Several may have one after the other. Each device
+// has an index of its own, by which addProbe deletes only the one that a crash has left behind.
 func (k *Kernel) addProbe() error {
-	began := time.Now()
+	index, since := 0, time.Time{} // of the device that is in the way
 	for {
-		link := &netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: probeDevice, TxQLen: -1}}
-		err := k.conn.LinkAdd(link)
+		err := k.conn.LinkAdd(&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: probeDevice, TxQLen: -1}})
 		if !errors.Is(err, unix.EEXIST) {
 			return err
 		}
-		if time.Since(began) < crashed {
-			time.Sleep(time.Millisecond)
+		switch other, err := k.conn.LinkByName(probeDevice); {
+		case err != nil && !isGone(err):
+			return err
+		case err != nil:
+			continue
+		case other.Attrs().Index != index:
+			index, since = other.Attrs().Index, time.Now()
+		case time.Since(since) >= crashed:
+			if err := k.conn.LinkDel(other); err != nil && !isGone(err) {
+				return err
+			}
 			continue
 		}
-		if err := k.conn.LinkDel(link); err != nil && !isGone(err) {
-			return err
-		}
-		began = time.Now()
+		time.Sleep(time.Millisecond)
 	}
 }
