@@ -9,7 +9,7 @@ import (
 // charges reports whether the node, or one above it, counts anything of a cost.
 func (n *node) charges(cost *Cost) bool {
 	for ; n != nil; n = n.parent.Load() {
-		if cost.in(n.kind) > 0 {
+		if cost.In(n.kind) > 0 {
 			return true
 		}
 	}
@@ -20,7 +20,7 @@ func (n *node) charges(cost *Cost) bool {
 // in each unit that the class, or one above it, counts and limits.
 func (n *node) Covers(charged, cost *Cost) bool {
 	for ; n != nil; n = n.parent.Load() {
-		if cost.in(n.kind) > charged.in(n.kind) && n.holdsUp() {
+		if cost.In(n.kind) > charged.In(n.kind) && n.holdsUp() {
 			return false
 		}
 	}
@@ -66,7 +66,7 @@ func (n *node) passes(now time.Time, cost *Cost) (passes, contested bool) {
 	}
 	for ; n != nil; n = n.parent.Load() {
 		contested = contested || n.feed != nil && n.feed.contested(now)
-		if units := cost.in(n.kind); units > 0 && !n.passive && (contested || n.allowedAt(now, units).After(now)) {
+		if units := cost.In(n.kind); units > 0 && !n.passive && (contested || n.allowedAt(now, units).After(now)) {
 			return false, contested
 		}
 	}
@@ -95,7 +95,7 @@ type departure struct {
 // promise has room for. Else it would lose, with each item, the time from its limit to its
 // turn. Nothing makes up for a gap.
 func (d *departure) charge(n *node, since time.Time, cost *Cost) (ready time.Time) {
-	units, parent := cost.in(n.kind), n.parent.Load()
+	units, parent := cost.In(n.kind), n.parent.Load()
 	n.regain(d.now)
 	ready = since
 	if units > 0 && (parent != nil || n != d.from) {
@@ -124,10 +124,10 @@ func (d *departure) charge(n *node, since time.Time, cost *Cost) (ready time.Tim
 func (d *departure) pay(cost *Cost) {
 	n := d.from
 	if n.feed != nil {
-		n.feed.pay(&n.ownQueue, cost.in(n.kind))
+		n.feed.pay(&n.ownQueue, cost.In(n.kind))
 	}
 	for p := n.parent.Load(); p != nil; p = n.parent.Load() {
-		p.feed.pay(&n.asChild, cost.in(p.kind))
+		p.feed.pay(&n.asChild, cost.In(p.kind))
 		n = p
 	}
 }
@@ -159,7 +159,7 @@ func (n *node) isAwaited() bool {
 // of another node has paid since, and parents that the node has got since.
 func (n *node) settlePath(now, then time.Time, cost *Cost) {
 	for x := n; x != nil; x = x.parent.Load() {
-		units := cost.in(x.kind)
+		units := cost.In(x.kind)
 		if units > 0 && x.settler != nil && (x.payer == n || !x.alone) {
 			x.settle(now, then, units)
 		}

@@ -147,7 +147,7 @@ func (d *departure) depart(since time.Time, cost *Cost, it *Item) {
 		d.from.countInFlight(1)
 	}
 	for n := d.from; n != nil; n = n.parent.Load() {
-		if shadow := n.class.shadow; n.passive && shadow != nil && n.class.keys == nil && cost.in(n.kind) > 0 {
+		if shadow := n.class.shadow; n.passive && shadow != nil && n.class.keys == nil && cost.In(n.kind) > 0 {
 			shadow.offer(d.now, *cost, it.mirror(), asks)
 		}
 	}

@@ -300,7 +300,7 @@ func (n *node) ready(now time.Time) time.Time {
 		}
 		return n.nextChange()
 	}
-	at := n.allowedAt(now, n.asChild.head.Cost.in(n.kind))
+	at := n.allowedAt(now, n.asChild.head.Cost.In(n.kind))
 	if n.feed == nil || !at.After(now) {
 		return at
 	}

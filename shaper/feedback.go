@@ -127,7 +127,7 @@ func amendPath(now, then time.Time, c *Class, alone bool, more *Cost) (heirs []*
 	defer root.mu.Unlock()
 	moved := time.Time{} // the latest move beneath n
 	for n := &c.node; n != nil; n = n.parent.Load() {
-		if units := more.in(n.kind); units > 0 || units < 0 && then.After(moved) {
+		if units := more.In(n.kind); units > 0 || units < 0 && then.After(moved) {
 			n.amend(now, then, units)
 			if heir := n.class.heir; heir != nil {
 				heirs = append(heirs, heir)

@@ -47,15 +47,15 @@ func (f forecast) leaves(cost *Cost) time.Time {
 // path; nil: what waits there now.
 func (f forecast) behind(now time.Time, held *sum, cost *Cost) time.Time {
 	n := f.node
-	first := n.estimate(now, n.queueCost, cost.in(n.kind))
+	first := n.estimate(now, n.queueCost, cost.In(n.kind))
 	last := first
 	for x := n; x != nil; x = x.parent.Load() {
 		waiting := held
 		if waiting == nil {
 			waiting = &x.waitingCost
 		}
-		first = later(first, x.estimate(now, 0, cost.in(x.kind)))
-		last = later(last, x.estimate(now, waiting.in(x.kind), cost.in(x.kind)))
+		first = later(first, x.estimate(now, 0, cost.In(x.kind)))
+		last = later(last, x.estimate(now, waiting.in(x.kind), cost.In(x.kind)))
 	}
 	return later(first, earlier(last, f.assured(now, cost)))
 }
@@ -88,7 +88,7 @@ func (f forecast) assured(now time.Time, cost *Cost) time.Time {
 	owner := n.class.owner()
 	switch groups := owner.quiet.count(); {
 	case groups > 0 && groups == owner.feed.children:
-		return f.assuredByTurns(now, &owner.node, int64(groups), cost.in(n.kind))
+		return f.assuredByTurns(now, &owner.node, int64(groups), cost.In(n.kind))
 	case n.feed != nil: // the class's own queue is assured of nothing
 		return limit.Never
 	case n.assured == nil:
@@ -134,7 +134,7 @@ func (f forecast) room(cost *Cost, maxWait time.Duration) time.Time {
 func (f forecast) next(cost *Cost) time.Time {
 	at := f.now
 	for x := f.node; x != nil; x = x.parent.Load() {
-		at = later(at, x.expectedAt(f.now, cost.in(x.kind)))
+		at = later(at, x.expectedAt(f.now, cost.In(x.kind)))
 	}
 	return at
 }

@@ -35,7 +35,7 @@ func hear(now, then time.Time, c *Class, cost Cost, hints []Hint) (heir *Class, 
 	n := &c.node
 	for ; n != nil && n.class.heir == nil; n = n.parent.Load() {
 		if h := limit.HintsOf(bare(n.limiter)); h != nil {
-			h.Answered(now, then, cost.in(n.kind))
+			h.Answered(now, then, cost.In(n.kind))
 		}
 	}
 	if n != nil {

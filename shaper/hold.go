@@ -114,7 +114,7 @@ func (c *Class) inUse(now time.Time, key Key) *Class {
 func holdOn(now time.Time, n *node, cost *Cost) hold {
 	h := hold{until: now}
 	for ; n != nil; n = n.parent.Load() {
-		if units := cost.in(n.kind); units > 0 && !n.passive {
+		if units := cost.In(n.kind); units > 0 && !n.passive {
 			h.orLater(n.gate.hold(now, units, &n.class.conf))
 		}
 	}

@@ -21,8 +21,8 @@ func (c Cost) Minus(o Cost) Cost {
 	return Cost{c.Bytes - o.Bytes, c.Packets - o.Packets, c.Messages - o.Messages, c.Connections - o.Connections, c.Tokens - o.Tokens}
 }
 
-// in returns the cost in one unit.
-func (c *Cost) in(kind unit.Kind) int64 {
+// In returns the cost in one unit; 0 if nothing counts in it.
+func (c *Cost) In(kind unit.Kind) int64 {
 	switch kind {
 	case unit.Bytes:
 		return c.Bytes

@@ -138,7 +138,7 @@ func (k *keptClass) run(until time.Duration) {
 		k.now = max(next.Sub(start), k.now)
 		k.disk.finish(at(k.now))
 		for it := k.class.Release(at(k.now)); it != nil; it = k.class.Release(at(k.now)) {
-			k.left = append(k.left, leave{k.now, it.Cost.in(k.conf.Rate.Kind())})
+			k.left = append(k.left, leave{k.now, it.Cost.In(k.conf.Rate.Kind())})
 			k.waits--
 			lastLeft(k.class, at(k.now))
 		}

@@ -92,7 +92,7 @@ func (m *model) enter(t *rapid.T) {
 	patient := it.Patient && m.conf.OverflowFor(policy.TCP) == policy.Wait
 	switch verdict := m.class.Enter(m.now, it); verdict {
 	case Leaves:
-		if it.Cost.in(m.conf.Rate.Kind()) > 0 && (len(m.waiting) > 0 || m.conf.Rate.IsZero()) {
+		if it.Cost.In(m.conf.Rate.Kind()) > 0 && (len(m.waiting) > 0 || m.conf.Rate.IsZero()) {
 			t.Fatal("an item overtook the queue")
 		}
 		m.left++
@@ -152,7 +152,7 @@ func (m *model) check(t *rapid.T) {
 	var bytes, cost int64
 	for _, it := range m.waiting {
 		bytes += it.Cost.Bytes
-		cost += it.Cost.in(m.conf.Rate.Kind())
+		cost += it.Cost.In(m.conf.Rate.Kind())
 	}
 	if b := m.class.Backlog(); b.Items != m.items() || b.Bytes != bytes {
 		t.Fatalf("%d items of %d bytes wait, want %d of %d", b.Items, b.Bytes, m.items(), bytes)
@@ -160,7 +160,7 @@ func (m *model) check(t *rapid.T) {
 	if got, _ := m.class.Estimate().Drain(m.now); got != cost {
 		t.Fatalf("the backlog costs %d, want %d", got, cost)
 	}
-	blocked := len(m.waiting) == 0 || m.conf.Rate.IsZero() && m.waiting[0].Cost.in(m.conf.Rate.Kind()) > 0
+	blocked := len(m.waiting) == 0 || m.conf.Rate.IsZero() && m.waiting[0].Cost.In(m.conf.Rate.Kind()) > 0
 	if next := m.class.Next(m.now); (next == limit.Never) != blocked {
 		t.Fatalf("with %d items waiting at %v the next one leaves at %v", len(m.waiting), m.conf.Rate, next)
 	}

@@ -51,7 +51,7 @@ type rival struct {
 
 // allowed reports whether the class by itself lets an item leave at now.
 func allowed(c *Class, now time.Time, it *Item) bool {
-	return !c.allowedAt(now, it.Cost.in(c.kind)).After(now)
+	return !c.allowedAt(now, it.Cost.In(c.kind)).After(now)
 }
 
 // offers returns the items that may be the next of a class at now, apart from its own
@@ -139,7 +139,7 @@ func (m *naive) pay(it *Item, ranks map[place]int) {
 			c, weight = c.Parent(), c.conf.Weight
 		}
 		r, begins := m.round(c, rank), m.turn(c, k, rank)
-		takes := max(it.Cost.in(c.kind), 1) * ticksPerUnit / int64(weight)
+		takes := max(it.Cost.In(c.kind), 1) * ticksPerUnit / int64(weight)
 		r.clock, r.longest, r.recent = max(r.clock, begins), max(r.longest, takes), max(r.recent, takes)
 		if r.clock-r.epoch > r.longest {
 			r.longest, r.recent, r.epoch = r.recent, takes, r.clock
@@ -192,7 +192,7 @@ func (m *naive) passable(c *Class, it *Item, now time.Time) (passable, sure bool
 	var ready []rival
 	for ; c != nil; c = c.Parent() {
 		ready = append(ready, m.rivals(c, now)...)
-		if it.Cost.in(c.kind) > 0 && !c.passive && (len(ready) > 0 || !allowed(c, now, it)) {
+		if it.Cost.In(c.kind) > 0 && !c.passive && (len(ready) > 0 || !allowed(c, now, it)) {
 			certain := slices.ContainsFunc(ready, func(k rival) bool { return k.sure })
 			return false, certain || !allowed(c, now, it)
 		}
@@ -364,7 +364,7 @@ func (m *naive) missed(root *Class, now, next time.Time) (wrong string) {
 		}
 		for _, other := range m.classes {
 			for _, it := range m.waiting[other][:min(len(m.waiting[other]), 1)] {
-				moments = append(moments, c.limiter.Next(now, 0, it.Cost.in(c.kind)))
+				moments = append(moments, c.limiter.Next(now, 0, it.Cost.In(c.kind)))
 			}
 		}
 		for _, at := range moments {
@@ -437,7 +437,7 @@ func (m *naive) close(now time.Time, entering ...*Item) bool {
 			return false
 		}
 		near := func(it *Item) bool {
-			at := c.limiter.Next(now.Add(-time.Microsecond), 0, it.Cost.in(c.kind))
+			at := c.limiter.Next(now.Add(-time.Microsecond), 0, it.Cost.In(c.kind))
 			return at.Sub(now).Abs() <= 2
 		}
 		return slices.ContainsFunc(entering, near) ||
@@ -478,7 +478,7 @@ func TestTreeNeverAboveALimit(t *testing.T) {
 		trace := map[*Class][]exit{}
 		depart := func(c *Class, it *Item) {
 			for ; c != nil; c = c.Parent() {
-				if n := it.Cost.in(c.kind); n > 0 && !c.passive {
+				if n := it.Cost.In(c.kind); n > 0 && !c.passive {
 					trace[c] = append(trace[c], exit{now.Sub(start), n})
 				}
 			}

@@ -39,7 +39,7 @@ func (s *shared) overdueItem(now time.Time) *Item {
 	}
 	of := it.class
 	most := time.Duration(of.conf.MaxWait)
-	if most == 0 || of.shadow != nil || of.needsNoRoom(it) || !s.refusedUntil(now, it.Cost.in(c.kind)).After(it.arrived.Add(most)) {
+	if most == 0 || of.shadow != nil || of.needsNoRoom(it) || !s.refusedUntil(now, it.Cost.In(c.kind)).After(it.arrived.Add(most)) {
 		return nil
 	}
 	return it

@@ -85,7 +85,7 @@ func (w *world) send(p *pacer, conf policy.Class, cost Cost) *steady {
 
 // Leave implements Owner.
 func (s *steady) Leave(time.Time) {
-	due := s.left[len(s.left)-1].Add(s.class.Rate().Time(s.item.Cost.in(s.class.kind)))
+	due := s.left[len(s.left)-1].Add(s.class.Rate().Time(s.item.Cost.In(s.class.kind)))
 	s.late = s.w.now.Sub(due)
 	s.short = max(s.short, -s.late)
 	s.w.now = s.w.now.Add(s.takes)

@@ -78,7 +78,7 @@ func (f *feed) precedes(w, k *contender) bool {
 // free returns when all classes above the contender let an item leave after another one.
 func (k *contender) free(now time.Time, other, cost *Cost) (at time.Time) {
 	for p := k.node.parent.Load(); p != nil; p = p.parent.Load() {
-		at = later(at, p.lets(now, other.in(p.kind), cost.in(p.kind)))
+		at = later(at, p.lets(now, other.In(p.kind), cost.In(p.kind)))
 	}
 	return at
 }

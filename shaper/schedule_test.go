@@ -83,7 +83,7 @@ func simulate(r *rand.Rand, conf policy.Class, m *meter) (held bool) {
 			it.Cost = Cost{Bytes: 1 + r.Int64N(c.Piece()), Packets: 1}
 			it.Busy = r.IntN(2) == 0
 			if c.Enter(now, it) == Leaves {
-				if !m.add(now, it.Cost.in(conf.Rate.Kind())) {
+				if !m.add(now, it.Cost.In(conf.Rate.Kind())) {
 					return false
 				}
 				idle = append(idle, it)
@@ -95,7 +95,7 @@ func simulate(r *rand.Rand, conf policy.Class, m *meter) (held bool) {
 		}
 		now = now.Add(time.Duration(r.Int64N(int64(late)*2 + 1)))
 		for it := c.Release(now); it != nil; it = c.Release(now) {
-			if !m.add(now, it.Cost.in(conf.Rate.Kind())) {
+			if !m.add(now, it.Cost.In(conf.Rate.Kind())) {
 				return false
 			}
 			idle = append(idle, it)

@@ -123,7 +123,7 @@ func (s *shared) ask(now time.Time, n int64) {
 		return
 	}
 	s.costs = append(s.costs[:0], n)
-	if cost := head.Cost.in(c.kind); cost > 0 {
+	if cost := head.Cost.In(c.kind); cost > 0 {
 		n = cost
 		units = s.yield(now, max(units, n), n, &head.Cost)
 		s.costs = s.following(head, append(s.costs[:0], n))
@@ -143,7 +143,7 @@ func (s *shared) following(head *Item, costs []int64) []int64 {
 	}
 	most := slots.Rate.Units(2 * longestLease)
 	for e := head.place.Next(); e != nil && len(costs) < mostTold && most > 0; e = e.Next() {
-		if n := e.Value.Cost.in(c.kind); n > 0 {
+		if n := e.Value.Cost.In(c.kind); n > 0 {
 			costs = append(costs, n)
 			most -= n
 		}

@@ -232,7 +232,7 @@ func (n *node) awaitsGap() bool {
 // push puts an item at the end of the queue of the class, or before all others if it is First.
 func (n *node) push(it *Item) {
 	n.enqueue(it)
-	n.queueCost += it.Cost.in(n.kind)
+	n.queueCost += it.Cost.In(n.kind)
 	var cost sum
 	cost.count(&it.Cost, 1)
 	n.countWaiting(&cost, max(it.Cost.Packets, 1))
@@ -254,7 +254,7 @@ func (n *node) remove(it *Item) bool {
 	if !n.queue.Remove(&it.place) {
 		return false
 	}
-	n.queueCost -= it.Cost.in(n.kind)
+	n.queueCost -= it.Cost.In(n.kind)
 	var cost sum
 	cost.count(&it.Cost, -1)
 	n.countWaiting(&cost, -max(it.Cost.Packets, 1))

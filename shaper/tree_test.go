@@ -250,7 +250,7 @@ func (s *sim) count(c *Class, it *Item) {
 		s.left, s.sent = map[*Class]int{}, map[*Class]int64{}
 	}
 	s.left[c]++
-	s.sent[c] += it.Cost.in(s.root.kind)
+	s.sent[c] += it.Cost.In(s.root.kind)
 }
 
 func (s *sim) enter(c *Class, it *Item) {

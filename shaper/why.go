@@ -148,7 +148,7 @@ func firstOf(n *node) *Item {
 // each class lets leave before it.
 func (r *rehearsal) path(n *node, cost Cost, ahead map[*node]int) (all []Hold) {
 	for ; n != nil; n = n.parent.Load() {
-		if units := cost.in(n.kind); units > 0 && !n.passive {
+		if units := cost.In(n.kind); units > 0 && !n.passive {
 			all = append(all, n.gate.holds(r.now, n.class, units)...)
 		}
 		if ahead[n] > 0 {

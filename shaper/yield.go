@@ -55,7 +55,7 @@ func (s *shared) fitting(now, from time.Time, units, n int64, cost *Cost) int64 
 // is shared too: it asks for slots of its own, which cannot wait for those of this one.
 func (s *shared) above(now time.Time, others int64, cost *Cost) (at time.Time) {
 	for p := s.class.parent.Load(); p != nil; p = p.parent.Load() {
-		n := cost.in(p.kind)
+		n := cost.In(p.kind)
 		at = later(at, p.lets(now, others*n, n))
 	}
 	return at
@@ -105,7 +105,7 @@ func (k *contender) letting(now, by time.Time, most int64) int64 {
 		most = n.feed.letting(now, by, most)
 	}
 	if head := n.asChild.head; head != nil {
-		units := head.Cost.in(n.kind)
+		units := head.Cost.In(n.kind)
 		late := func(others int) bool { return n.lets(now, int64(others)*units, units).After(by) }
 		most = int64(sort.Search(int(most), late))
 	}

@@ -51,21 +51,7 @@ type tally struct {
 
 // units returns what the class charges for an item, in the unit of its rate. Modulo 2^64 it may be less
 // than 0, as is what settles an item.
-func (t *tally) units(cost *shaper.Cost) uint64 {
-	switch t.kind {
-	case unit.Bytes:
-		return uint64(cost.Bytes)
-	case unit.Packets:
-		return uint64(cost.Packets)
-	case unit.Messages:
-		return uint64(cost.Messages)
-	case unit.Connections:
-		return uint64(cost.Connections)
-	case unit.Tokens:
-		return uint64(cost.Tokens)
-	}
-	return 0
-}
+func (t *tally) units(cost *shaper.Cost) uint64 { return uint64(cost.In(t.kind)) }
 
 func (t *tally) arrive(r *run, cost *shaper.Cost) {
 	for ; t != nil; t = t.sum {
