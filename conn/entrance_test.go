@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"golang.org/x/crypto/bcrypt"
 
@@ -304,7 +304,7 @@ func TestLeavesDuringLogin(t *testing.T) {
 		r := run(t, entryTo("connect", `allow = "127.0.0.1"`, fmt.Sprintf("users = %q", users)))
 		client := r.dial("l")
 		until(t, "the session has begun", func() bool { return len(r.all()) == 1 })
-		time.Sleep(time.Second)                                    // until it listens
+		synctest.Wait()                                            // until it listens
 		r.one().do(func(s *tcpSession) { s.greeting.parse = nil }) // as it is meanwhile
 		reset(client)
 		r.awaitEnd(stats.Aborted, 1)

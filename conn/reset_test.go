@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -78,14 +79,14 @@ func TestResetSparesWhatIsUnderWay(t *testing.T) {
 		{"a read of messages finds out", "http", "1000000 messages/s", func(_ *rig, _, upstream tcpConn) { reset(upstream) }},
 		{"a write finds out after the end", "tcp", fast, func(_ *rig, client, upstream tcpConn) {
 			upstream.Close()
-			time.Sleep(time.Second)
+			synctest.Wait()
 			send(t, client, "to nobody")
-			time.Sleep(time.Second)
+			synctest.Wait()
 			send(t, client, "to a reset connection")
 		}},
 		{"the janitor finds out after the end", "tcp", "1B/s", func(r *rig, client, upstream tcpConn) {
 			upstream.CloseWrite()
-			time.Sleep(time.Second)
+			synctest.Wait()
 			send(t, client, "x")
 			r.awaitWaiting(1)
 			reset(upstream)
