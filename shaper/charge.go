@@ -65,7 +65,7 @@ func (n *node) passes(now time.Time, cost *Cost) (passes, contested bool) {
 		return false, false
 	}
 	for ; n != nil; n = n.parent.Load() {
-		contested = contested || n.feed != nil && n.feed.contested(now)
+		contested = contested || n.feed != nil && n.feed.contested(now, n.pace.patience)
 		if units := cost.In(n.kind); units > 0 && !n.passive && (contested || n.allowedAt(now, units).After(now)) {
 			return false, contested
 		}

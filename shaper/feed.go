@@ -193,8 +193,9 @@ func (f *feed) remove(k *contender) {
 	f.noteSlot(k, false, limit.Never)
 }
 
-// offer returns the next item by the rule; nil if none may leave.
-func (f *feed) offer(now time.Time) *Item {
+// offer returns the next item by the rule; nil if none may leave. The class has so much patience with
+// the contender whose turn it is.
+func (f *feed) offer(now time.Time, patience time.Duration) *Item {
 	for len(f.changes) > 0 && !f.changes[0].at.After(now) {
 		child := f.changes[0].node
 		child.refresh(now)
@@ -203,7 +204,7 @@ func (f *feed) offer(now time.Time) *Item {
 	for k := f.next(); k != nil; k = f.next() {
 		head := k.head
 		if k.refresh(now); k.head == head && !k.hasPerished(now) {
-			if f.isReserved(now, k) {
+			if f.isReserved(now, k) || patience > 0 && f.isLate(now, patience, k) {
 				return nil
 			}
 			return head
@@ -213,10 +214,10 @@ func (f *feed) offer(now time.Time) *Item {
 	return nil
 }
 
-// contested reports whether something may leave at now, or has a slot of a fleet and waits for it. What comes to a
-// contender then has to wait for its turn.
-func (f *feed) contested(now time.Time) bool {
-	return f.offer(now) != nil || f.slot != nil && f.slot.at.After(now)
+// contested reports whether something may leave at now, or the class stays free for something that
+// may leave later. What comes to a contender then has to wait for its turn.
+func (f *feed) contested(now time.Time, patience time.Duration) bool {
+	return f.offer(now, patience) != nil || f.next() != nil || f.slot != nil && f.slot.at.After(now)
 }
 
 // next returns the contender whose turn it is; nil if none may send.
@@ -286,7 +287,7 @@ func (n *node) refresh(now time.Time) {
 	if n.feed == nil {
 		n.asChild.head = n.front()
 	} else {
-		n.asChild.head = n.feed.offer(now)
+		n.asChild.head = n.feed.offer(now, n.pace.patience)
 	}
 }
 

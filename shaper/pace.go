@@ -20,6 +20,7 @@ type pace struct {
 	assured   unit.Rate     // the rate less headroom
 	piece     int64         // how many bytes of a stream may be one item
 	slack     time.Duration // how long the class may wait for its turn without losing the time
+	patience  time.Duration // how long the class stays free for the contender whose turn it is
 	keyed     bool          // the class has buckets, and these have the limits
 	quieted   bool          // it is a group of recipients with quiet hours, and the class above has the limits
 	hinted    bool          // what the provider says of its limits holds, too
@@ -36,7 +37,7 @@ func paceOf(conf policy.Class) pace {
 		}
 		p.hinted = conf.Hints
 	}
-	p.slack = p.slackOf()
+	p.slack, p.patience = p.slackOf(), p.patienceOf()
 	p.piece = MaxPiece
 	if p.kind == unit.Bytes && !p.keyed && !conf.Shadow {
 		p.piece = p.pieceOf()
@@ -62,6 +63,17 @@ func (p *pace) slackOf() time.Duration {
 		return p.rate.Time(1)
 	}
 	return leaky.Slack(p.rate)
+}
+
+// maxPatience is about what it takes to write an item.
+const maxPatience = 100 * time.Microsecond
+
+// patienceOf returns the patience: a small part of a gap.
+func (p *pace) patienceOf() time.Duration {
+	if p.kind == unit.Bytes || p.algorithm.HasWindow() || p.keyed {
+		return 0 // what the class does not use now, it uses later; or it holds nothing up
+	}
+	return min(p.rate.Time(1)/128, maxPatience)
 }
 
 // MaxPiece is the largest piece of a class: how many bytes of a stream may be one item.

@@ -75,6 +75,37 @@ func (f *feed) precedes(w, k *contender) bool {
 	return !before(k.seats[band].key, w.seats[band].key)
 }
 
+// A class may be free a moment before the contender whose turn it is. The gap of the contender begins when its last item
+// had been written, and ends at a whole nanosecond; a class with a burst counts from when that item was released, and
+// keeps parts of a nanosecond. If another one left in that moment, the contender would lose every other turn. So the
+// class stays free for it, for 1/128 of its gap at most.
+
+// isLate reports whether it is not the turn of a contender that is ready, but of one that will be ready in a moment.
+func (f *feed) isLate(now time.Time, patience time.Duration, k *contender) bool {
+	if len(f.changes) == 0 || f.changes[0].at.Sub(now) > patience {
+		return false
+	}
+	w := &f.changes[0].node.asChild
+	return !w.isSeated(borrowing) && f.precedes(w, k) && w.readyAt(now, w.at)
+}
+
+// readyAt reports whether the next item of a contender may leave at a time after now, apart from the limits of the class
+// that it competes for.
+func (k *contender) readyAt(now, at time.Time) bool {
+	n := k.upcoming()
+	if n.borrower != nil || n.asChild.head == nil {
+		return false
+	}
+	for cost := &n.asChild.head.Cost; ; n = n.parent.Load() {
+		if n.allowedAt(now, cost.In(n.kind)).After(at) {
+			return false
+		}
+		if n == k.node {
+			return true
+		}
+	}
+}
+
 // free returns when all classes above the contender let an item leave after another one.
 func (k *contender) free(now time.Time, other, cost *Cost) (at time.Time) {
 	for p := k.node.parent.Load(); p != nil; p = p.parent.Load() {

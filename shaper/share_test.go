@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"testing"
+	"time"
 
 	"shaper/policy"
 	"shaper/tests/trial"
@@ -33,6 +34,65 @@ func TestTreeThreeSiblings(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestTreeSharesBeneathABurst lets a class of weight 10 share with three of weight 1. All may reach the
+// rate of their parent, which counts from when an item is released. Their own gaps begin when the
+// item has been written, some time later. The parent may lose a hundredth to that.
+func TestTreeSharesBeneathABurst(t *testing.T) {
+	for _, algorithm := range []policy.Algorithm{policy.GCRA, policy.Token} {
+		for _, rate := range []int{30, 40, 59, 70} {
+			for _, writing := range []time.Duration{0, time.Nanosecond, 40 * time.Microsecond, 90 * time.Microsecond} {
+				most := strconv.Itoa(rate) + " messages/s"
+				account := named("account", leakyClass(most))
+				account.Algorithm, account.Burst = algorithm, policy.Burst{N: 1, Kind: unit.Messages}
+				confs := []policy.Class{account}
+				for i := range 4 {
+					conf := ceiling(most, under("account", named(strconv.Itoa(i), leakyClass("1 messages/s"))))
+					if i == 0 {
+						conf.Weight = 10
+					}
+					confs = append(confs, conf)
+				}
+				left := greedyWriters(tree(confs...), writing, 100*second)
+				want := 100 * (1 + float64(rate-4)*10/13)
+				if got := float64(left["0"]); math.Abs(got-want) > 0.02*want {
+					t.Errorf("%s of %s, %v to write: weight 10 sent %v, want %.0f: %v", algorithm, most, writing, got, want, left)
+				}
+			}
+		}
+	}
+}
+
+// greedyWriters lets two messages wait in each class beneath the account all the time. It takes a while to
+// write what leaves. It returns how many have left each class.
+func greedyWriters(classes map[string]*Class, writing, runs time.Duration) map[string]int {
+	root, now, left := classes["account"], start, map[string]int{}
+	enter := func(it *Item, c *Class) {
+		for it.Busy = true; c.Enter(now, it) == Leaves; {
+			left[c.Name()]++
+			now = now.Add(writing)
+			lastLeft(c, now)
+		}
+	}
+	for _, c := range classes {
+		for range 2 {
+			if c != root {
+				enter(message(1), c)
+			}
+		}
+	}
+	for now.Before(at(runs)) {
+		now = later(now, root.Next(now))
+		if it := root.Release(now); it != nil {
+			c := it.class
+			left[c.Name()]++
+			now = now.Add(writing)
+			it.Left(now)
+			enter(it, c)
+		}
+	}
+	return left
 }
 
 // TestTreeUrgentBeneathALargeItem makes a small urgent item ready, at each depth, while a
