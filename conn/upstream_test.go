@@ -260,6 +260,7 @@ func TestNoRaceBetweenClasses(t *testing.T) {
 		}
 		send(t, client, "x")
 		expect(t, server, "x")
+		synctest.Wait() // the session counts what it has written
 		if first, second := r.sent("first", stats.Upstream).Bytes.Load(), r.sent("second", stats.Upstream).Bytes.Load(); first != 0 || second != 1 {
 			t.Errorf("the classes have sent %d and %d bytes", first, second)
 		}

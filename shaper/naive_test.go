@@ -407,7 +407,7 @@ func (m *naive) enter(r *rand.Rand, c *Class, now time.Time) (wrong string) {
 
 func (m *naive) release(root *Class, now time.Time) (wrong string) {
 	choice, sure := m.choice(root, now)
-	ranks, close := m.ranks(now), m.close(now)
+	ranks, close := m.ranks(now), m.close(now) || m.soon(now)
 	next := root.Next(now)
 	it := root.Release(now)
 	if (it != nil) != !next.After(now) {
@@ -442,6 +442,19 @@ func (m *naive) close(now time.Time, entering ...*Item) bool {
 		}
 		return slices.ContainsFunc(entering, near) ||
 			slices.ContainsFunc(m.classes, func(c *Class) bool { return slices.ContainsFunc(m.waiting[c][:min(len(m.waiting[c]), 1)], near) })
+	})
+}
+
+// soon reports whether a class will allow in a moment what it does not allow now. The class above may
+// have patience with it, and others leave meanwhile that compete with that one.
+func (m *naive) soon(now time.Time) bool {
+	return slices.ContainsFunc(m.classes, func(c *Class) bool {
+		return slices.ContainsFunc(m.classes, func(of *Class) bool {
+			return slices.ContainsFunc(m.waiting[of][:min(len(m.waiting[of]), 1)], func(it *Item) bool {
+				wait := c.allowedAt(now, it.Cost.In(c.kind)).Sub(now)
+				return wait > 0 && wait <= time.Millisecond
+			})
+		})
 	})
 }
 

@@ -37,7 +37,10 @@ func paceOf(conf policy.Class) pace {
 		}
 		p.hinted = conf.Hints
 	}
-	p.slack, p.patience = p.slackOf(), p.patienceOf()
+	p.slack = p.slackOf()
+	if !conf.Shadow {
+		p.patience = p.patienceOf()
+	}
 	p.piece = MaxPiece
 	if p.kind == unit.Bytes && !p.keyed && !conf.Shadow {
 		p.piece = p.pieceOf()
@@ -65,15 +68,17 @@ func (p *pace) slackOf() time.Duration {
 	return leaky.Slack(p.rate)
 }
 
-// maxPatience is about what it takes to write an item.
-const maxPatience = 100 * time.Microsecond
-
-// patienceOf returns the patience: a small part of a gap.
+// patienceOf returns the patience. It is a small part of a gap: the class loses that time. A class with
+// a burst uses it later. But its moments stand still, and the one that it waits for is later each time
+// by what it takes to write an item, so that it needs more of it.
 func (p *pace) patienceOf() time.Duration {
-	if p.kind == unit.Bytes || p.algorithm.HasWindow() || p.keyed {
-		return 0 // what the class does not use now, it uses later; or it holds nothing up
+	switch {
+	case p.kind == unit.Bytes || p.algorithm.HasWindow() || p.keyed:
+		return 0 // nothing is lost if another one leaves; or the class holds nothing up
+	case p.atOnce > 1:
+		return min(p.rate.Time(1)/16, time.Millisecond)
 	}
-	return min(p.rate.Time(1)/128, maxPatience)
+	return min(p.rate.Time(1)/128, 100*time.Microsecond)
 }
 
 // MaxPiece is the largest piece of a class: how many bytes of a stream may be one item.

@@ -61,9 +61,9 @@ func (s *shared) perishing() *Limit {
 	return nil
 }
 
-// precedes reports whether a contender goes before one that is ready, when its slot comes.
+// precedes reports whether a contender goes before one that is ready, when it is ready itself.
 func (f *feed) precedes(w, k *contender) bool {
-	band, within := borrowing, !w.assured().After(w.at)
+	band, within := borrowing, w.isWithin(w.at)
 	switch {
 	case within != k.isSeated(assured):
 		return within
@@ -72,29 +72,43 @@ func (f *feed) precedes(w, k *contender) bool {
 	case within:
 		band = assured
 	}
-	return !before(k.seats[band].key, w.seats[band].key)
+	return before(w.seats[band].key, k.seats[band].key)
+}
+
+// isWithin reports whether the next item of the contender is within its assured rate at a time.
+func (k *contender) isWithin(at time.Time) bool {
+	if k.node.pace.keyed {
+		if bucket := k.node.feed.first(); bucket != nil {
+			k = &bucket.asChild
+		}
+	}
+	return !k.assured().After(at)
 }
 
 // A class may be free a moment before the contender whose turn it is. The gap of the contender begins when its last item
 // had been written, and ends at a whole nanosecond; a class with a burst counts from when that item was released, and
-// keeps parts of a nanosecond. If another one left in that moment, the contender would lose every other turn. So the
-// class stays free for it, for 1/128 of its gap at most.
+// keeps parts of a nanosecond. If another one left in that moment, the contender would lose its turn. So the class has
+// a little patience with it; see pace.patienceOf.
 
-// isLate reports whether it is not the turn of a contender that is ready, but of one that will be ready in a moment.
+// isLate reports whether it is not the turn of a contender that is ready, but of one that will be ready in a moment, and
+// that could not leave then if the other one had left.
 func (f *feed) isLate(now time.Time, patience time.Duration, k *contender) bool {
 	if len(f.changes) == 0 || f.changes[0].at.Sub(now) > patience {
 		return false
 	}
 	w := &f.changes[0].node.asChild
-	return !w.isSeated(borrowing) && f.precedes(w, k) && w.readyAt(now, w.at)
+	if w.isSeated(borrowing) || !f.precedes(w, k) || !w.leavesAt(now, w.at) {
+		return false
+	}
+	cost := &w.upcoming().asChild.head.Cost
+	return !w.free(now, &Cost{}, cost).After(w.at) && w.free(now, &k.head.Cost, cost).After(w.at)
 }
 
-// readyAt reports whether the next item of a contender may leave at a time after now, apart from the limits of the class
-// that it competes for.
-func (k *contender) readyAt(now, at time.Time) bool {
+// leavesAt reports whether the next item of a contender may leave at a time after now, apart from the limits above it.
+func (k *contender) leavesAt(now, at time.Time) bool {
 	n := k.upcoming()
 	if n.borrower != nil || n.asChild.head == nil {
-		return false
+		return false // somebody else decides when it leaves; or nothing waits
 	}
 	for cost := &n.asChild.head.Cost; ; n = n.parent.Load() {
 		if n.allowedAt(now, cost.In(n.kind)).After(at) {

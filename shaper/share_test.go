@@ -43,21 +43,23 @@ func TestTreeSharesBeneathABurst(t *testing.T) {
 	for _, algorithm := range []policy.Algorithm{policy.GCRA, policy.Token} {
 		for _, rate := range []int{30, 40, 59, 70} {
 			for _, writing := range []time.Duration{0, time.Nanosecond, 40 * time.Microsecond, 90 * time.Microsecond} {
-				most := strconv.Itoa(rate) + " messages/s"
-				account := named("account", leakyClass(most))
-				account.Algorithm, account.Burst = algorithm, policy.Burst{N: 1, Kind: unit.Messages}
-				confs := []policy.Class{account}
-				for i := range 4 {
-					conf := ceiling(most, under("account", named(strconv.Itoa(i), leakyClass("1 messages/s"))))
-					if i == 0 {
-						conf.Weight = 10
+				for _, burst := range []int64{1, 2, 20} {
+					most := strconv.Itoa(rate) + " messages/s"
+					account := named("account", leakyClass(most))
+					account.Algorithm, account.Burst = algorithm, policy.Burst{N: burst, Kind: unit.Messages}
+					confs := []policy.Class{account}
+					for i := range 4 {
+						conf := ceiling(most, under("account", named(strconv.Itoa(i), leakyClass("1 messages/s"))))
+						if i == 0 {
+							conf.Weight = 10
+						}
+						confs = append(confs, conf)
 					}
-					confs = append(confs, conf)
-				}
-				left := greedyWriters(tree(confs...), writing, 100*second)
-				want := 100 * (1 + float64(rate-4)*10/13)
-				if got := float64(left["0"]); math.Abs(got-want) > 0.02*want {
-					t.Errorf("%s of %s, %v to write: weight 10 sent %v, want %.0f: %v", algorithm, most, writing, got, want, left)
+					left := greedyWriters(tree(confs...), writing, 100*second)
+					want := 100 * (1 + float64(rate-4)*10/13)
+					if got := float64(left["0"]); math.Abs(got-want) > 0.02*want {
+						t.Errorf("%s of %s, burst %d, %v to write: weight 10 sent %v, want %.0f: %v", algorithm, most, burst, writing, got, want, left)
+					}
 				}
 			}
 		}
