@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -206,6 +207,30 @@ func TestClassComesBackForOthers(t *testing.T) {
 	r.reload(keep + class("c", "1000 messages/s") + quiet + listener("other", "lines", policy.Discard, "c"))
 	send(t, client, "leaves\n")
 	expect(t, upstream, "leaves\n")
+}
+
+// A class that nobody limits by any more is forgotten, though the answers of a session still pass it. If it
+// comes back, the session moves to the new one: else both would let the whole rate pass.
+func TestForgottenClassComesBack(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := bare(t)
+		keep := class("c", fast) + listener("keep", "tcp", policy.Echo, "c")
+		whole := keep + class("back", fast) + listener("l", "tcp", policy.Echo, "c", `return_class = "back"`)
+		r.reload(whole)
+		r.dial("l")
+		synctest.Wait()
+		old := r.shaper.Class("back")
+		r.reload(keep)
+		time.Sleep(time.Minute)
+		r.reload(keep) // forgets
+		r.reload(whole)
+		if r.shaper.Class("back") == old {
+			t.Fatal("the class has not been forgotten")
+		}
+		if got := r.all()[0].(*tcpSession).down.flow.Class(); got != r.shaper.Class("back") {
+			t.Error("the session stays in the class that was forgotten")
+		}
+	})
 }
 
 // An open connection takes a new rate at once.

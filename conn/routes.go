@@ -45,12 +45,18 @@ func (r *routes) reclassify(c policy.Conn, conf *policy.Listener, up, down *shap
 	return r.successor(up, conf.Protocol, stats.Upstream), r.successor(down, conf.Protocol, stats.Downstream)
 }
 
+// lacks reports whether a connection is in a class that the policy has no more, though it may have another
+// one of that name.
+func (r *routes) lacks(c *shaper.Class) bool {
+	return c != nil && r.classes[c.Named().Name()] != c.Named()
+}
+
 // successor returns the class that has the name of a class now, if it counts what a protocol carries; else that class.
 func (r *routes) successor(c *shaper.Class, protocol policy.Protocol, towards stats.Direction) *shaper.Class {
 	if c == nil {
 		return nil
 	}
-	if next := r.classes[c.Named().Name()]; next != nil && next != c.Named() && limits(next, protocol, towards) {
+	if next := r.classes[c.Named().Name()]; next != nil && r.lacks(c) && limits(next, protocol, towards) {
 		return next
 	}
 	return c
