@@ -249,6 +249,10 @@ func (r *rehearsal) until(of *node) (it *Item, at time.Time, ahead map[*node]int
 			continue
 		}
 		it := release(r.now, top)
+		if it == nil { // a fleet has just given the next slot to somebody else
+			r.inexact = true
+			continue
+		}
 		it.Left(r.now)
 		if it.class.isBeneath(target) {
 			return it, r.now, ahead, r.isExact()
