@@ -80,10 +80,11 @@ playground:
 
 # The race detector allocates. So tests of allocations run without it, and so do most random
 # schedules and the LONG tests of machines without goroutines, which take six times as long with
-# it. It has nothing to find in packages of one goroutine (tests/goroutine_test.go holds that they
-# are). The tests of the whole program measure rates; they run last, when no other package is
-# tested. Where they look for races, they build the program with the race detector; themselves,
-# they take half the processor time without it.
+# it. It has nothing to find in packages of one goroutine. tests/goroutine_test.go holds that they are,
+# and that each test which skips under the race detector has a name of PLAIN. The tests of the whole
+# program measure rates; they run last, when no other package is tested. Where they look for races,
+# they build the program with the race detector; themselves, they take half the processor time without
+# it.
 #
 # With -trimpath the build cache serves the copies of this tree that tests build. Some packages
 # mostly wait, so twice as many as there are processors run side by side, and eight of their parallel
@@ -93,7 +94,7 @@ LONG   = AllReadTheSameRules AnswersAreHeldWithinBounds AnyPlanFollows ApplyUndo
          Learn(Finds|GoesUp|Ignores) LeasesCostLittle ListsKeepTheOrder ManyKeys MutantsAreFound NothingIsEarly OwingEnds \
          PauseOfAKey PingsOnly RateChanges Retry(HidesRefusals|KeepsWithinBounds|Properties) \
          Rule(Shares|StarvesNobody|WastesNoTime) ScriptAndModelAgree ShadowIsBounded ShadowOfTrains ShareAfterTheShortest \
-         ShareOfANewcomer Simulated(Schedules|Trees) Slept SlowStore SoonestLosesNothing SumDoesNotOverflow SuspendedMachine \
+         ShareOfANewcomer Simulated(Schedules|Trees) Slept SlowStore SoonestLosesNothing StoreLost SumDoesNotOverflow SuspendedMachine \
          TLSBackpressure Tree(IsNaive|NeverAbove|SharesOf) UrgentAmongBulk WaitsOfManyBuckets WhyCopies
 PLAIN  = Allocate RandomSchedules $(LONG)
 SINGLE = buffer calendar fleet/limits frame human leaky limit metrics metrics/grafana nft packaging/sbom policy simulate systemd tests/growth tests/order tests/tally unit web/play

@@ -4,9 +4,12 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -53,6 +56,95 @@ func goroutinesOf(t *testing.T, path string) (found []string) {
 			}
 		}
 		return true
+	})
+	return found
+}
+
+// TestWhatSkipsUnderRaceRunsWithout looks at the packages that `make test` runs with the race detector.
+// A test of theirs that skips under it runs nowhere, unless the run without it has a pattern of its name.
+func TestWhatSkipsUnderRaceRunsWithout(t *testing.T) {
+	plain := regexp.MustCompile(ofMake(t, "$(call either,$(PLAIN))"))
+	never := regexp.MustCompile("^(" + ofMake(t, "$(call either,$(SINGLE) tests)") + ")$") // run with it
+	found := 0
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		pkg := strings.TrimPrefix(path, "../")
+		if err != nil || !d.IsDir() || never.MatchString(pkg) {
+			return err
+		}
+		for _, name := range skipUnderRace(t, path) {
+			found++
+			if !plain.MatchString(name) {
+				t.Errorf("%s of %s skips under the race detector, and no pattern of PLAIN in the Makefile matches its name: it never runs", name, pkg)
+			}
+		}
+		return nil
+	})
+	if err != nil || found < 5 {
+		t.Errorf("%d tests skip under the race detector, want at least 5: %v", found, err)
+	}
+}
+
+// ofMake returns what an expression is in the Makefile.
+func ofMake(t *testing.T, expression string) string {
+	t.Helper()
+	out, err := exec.Command(tool(t, "make", "make"), "-s", "--no-print-directory", "-C", "..", "--eval=shown: ; @echo '"+expression+"'", "shown").Output()
+	value := strings.TrimSpace(string(out))
+	if err != nil || value == "" {
+		t.Fatalf("make shows %q as %s: %v", value, expression, err)
+	}
+	return value
+}
+
+// skipUnderRace returns the tests of a directory that skip under the race detector, or call a function
+// there that does.
+func skipUnderRace(t *testing.T, dir string) (tests []string) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var functions []*ast.FuncDecl
+	var skip []string
+	for _, path := range paths {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok {
+				functions = append(functions, f)
+				if skipsIfRaced(f) {
+					skip = append(skip, f.Name.Name)
+				}
+			}
+		}
+	}
+	for _, f := range functions {
+		if strings.HasPrefix(f.Name.Name, "Test") && mentions(f, skip...) {
+			tests = append(tests, f.Name.Name)
+		}
+	}
+	return tests
+}
+
+// skipsIfRaced reports whether a function has a skip behind a condition of trial.Raced.
+func skipsIfRaced(f *ast.FuncDecl) (found bool) {
+	ast.Inspect(f, func(n ast.Node) bool {
+		if n, ok := n.(*ast.IfStmt); ok && mentions(n.Cond, "Raced") && mentions(n.Body, "Skip", "Skipf", "SkipNow") {
+			found = true
+		}
+		return !found
+	})
+	return found
+}
+
+// mentions reports whether one of the names stands in a piece of Go. A function has its own name.
+func mentions(piece ast.Node, names ...string) (found bool) {
+	ast.Inspect(piece, func(n ast.Node) bool {
+		if n, ok := n.(*ast.Ident); ok && slices.Contains(names, n.Name) {
+			found = true
+		}
+		return !found
 	})
 	return found
 }
