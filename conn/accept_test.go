@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -96,8 +97,13 @@ func TestNoDescriptors(t *testing.T) {
 	if os.Getenv(inside) == "" {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestNoDescriptors$", "-test.v")
 		cmd.Env = append(os.Environ(), inside+"=1")
-		if out, err := cmd.CombinedOutput(); err != nil {
+		out, err := cmd.CombinedOutput()
+		if err != nil {
 			t.Errorf("%v\n%s", err, out)
+		}
+		if _, why, found := strings.Cut(string(out), trial.NotJudged); found { // so that command tally counts it
+			why, _, _ = strings.Cut(why, "\n")
+			t.Run("time", func(t *testing.T) { t.Skip(trial.NotJudged + why) })
 		}
 		return
 	}
