@@ -349,13 +349,11 @@ func TestRunErrors(t *testing.T) {
 }
 
 // Without the capability for a port below 1024, shaper exits with 77, after which systemd does not
-// start it again.
+// start it again. It runs in a new network namespace, where such ports need that even if they do not on this
+// machine (ip_unprivileged_port_start).
 func TestRunWithoutCapability(t *testing.T) {
 	if os.Geteuid() != 0 {
 		trial.SkipUnlessCI(t, "only root can give up capabilities")
-	}
-	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start"); err != nil || string(text) != "1024\n" {
-		t.Skipf("ports below 1024 need no capability here: %s %v", text, err)
 	}
 	dir, err := os.MkdirTemp("", "shaper")
 	if err != nil {
@@ -368,7 +366,7 @@ func TestRunWithoutCapability(t *testing.T) {
 	}
 	for path, data := range map[string][]byte{
 		"shaper":      binary,
-		"shaper.toml": []byte(strings.Replace(base, `"127.0.0.1:0"`+"\nupstream", "\"127.0.0.1:81\"\nupstream", 1)),
+		"shaper.toml": []byte(strings.Replace(base, `"127.0.0.1:0"`+"\nupstream", "\"0.0.0.0:81\"\nupstream", 1)), // there is no 127.0.0.1 there yet
 	} {
 		if err := os.WriteFile(filepath.Join(dir, path), data, 0o755); err != nil {
 			t.Fatal(err)
@@ -379,7 +377,7 @@ func TestRunWithoutCapability(t *testing.T) {
 	}
 	cmd := exec.Command(filepath.Join(dir, "shaper"), "run")
 	cmd.Dir, cmd.Env = dir, []string{asShaper + "=1"}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, Cloneflags: syscall.CLONE_NEWNET}
 	out, _ := cmd.CombinedOutput()
 	if code := cmd.ProcessState.ExitCode(); code != 77 || !strings.Contains(string(out), "shaper.toml:10:10: listener.echo.listen: ") || !strings.Contains(string(out), "CAP_NET_BIND_SERVICE") {
 		t.Errorf("exit code %d:\n%s", code, out)
