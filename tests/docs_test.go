@@ -56,6 +56,32 @@ func TestReasonsAreExplained(t *testing.T) {
 	}
 }
 
+// Whoever looks at the figures of an account learns that those of all who share it are in them, and
+// docs/operations.md says it of each column of `shaper classes` with such figures.
+func TestAccountsInDocuments(t *testing.T) {
+	t.Parallel()
+	help, err := exec.Command(plain(), "classes", "--help").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, looking, _ := strings.Cut(textOf(t, "../docs/operations.md"), "## Looking\n\n")
+	looking, _, _ = strings.Cut(looking, "\n\n")
+	for what, c := range map[string]struct{ text, says string }{
+		"classes --help":     {string(help), "The figures of a class include those of all classes beneath it."},
+		"docs/metrics.md":    {textOf(t, "../docs/metrics.md"), "The figures of a class include those of its children."},
+		"docs/operations.md": {looking, "A class shows what it and all classes beneath it have"},
+	} {
+		if !strings.Contains(c.text, c.says) {
+			t.Errorf("%s does not say: %s", what, c.says)
+		}
+	}
+	for _, column := range []string{"NOW", "BACKLOG", "ITEMS", "P50", "P99", "DROPPED", "REFUSED", "OVERLIMITS"} {
+		if !regexp.MustCompile(`\b` + column + `\b`).MatchString(looking) {
+			t.Errorf("docs/operations.md does not say of %s that it includes the classes beneath", column)
+		}
+	}
+}
+
 // The simulate commands of README.md work in a clone. Those of docs/recipes.md work beside the
 // policies that it shows. The example policies that documents name pass `shaper check`.
 func TestCommandsInDocuments(t *testing.T) {
