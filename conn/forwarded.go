@@ -27,6 +27,7 @@ type oneMessage struct {
 	over    bool   // the message has ended
 	surplus int    // bytes that were thrown away
 	err     error  // which a read of the end has returned, for the next Read; nil: none
+	wrong   error  // why an answer is no message; nil: it may be one
 }
 
 // oneRequest returns the end of a client whose request has this head. It fails if nobody can tell where the
@@ -124,6 +125,7 @@ func (o *oneMessage) understand() error {
 		n, event, err := o.scan.Next(o.raw)
 		switch {
 		case err != nil && o.isAnswer():
+			o.wrong = err
 			o.pass()
 			return nil
 		case err != nil:
@@ -166,16 +168,20 @@ func (o *oneMessage) discard(into []byte) (int, error) {
 		if n <= 0 {
 			return 0, err
 		}
-		if o.surplus += n; o.side.session.answersUnframed() {
-			break
+		o.surplus += n
+		if err := o.side.session.wrongAnswer(); err != nil {
+			o.side.session.unframed("upstream", err)
+			return 0, err
 		}
 	}
 	return 0, unix.ECONNRESET
 }
 
-// answersUnframed reports whether the answer to the one request passes as it is, and has not ended. Its client may
-// take it for whole and send the next request, to which no answer would come.
-func (t *tcpSession) answersUnframed() bool {
-	answer, is := t.upstream.end.(*oneMessage)
-	return is && answer.scan == nil && !t.down.ended
+// wrongAnswer returns why the answer to the one request is no message; nil if it may be one, or has ended. Until
+// then its client may take it for whole and send the next request, to which no answer would come.
+func (t *tcpSession) wrongAnswer() error {
+	if answer, is := t.upstream.end.(*oneMessage); is && !t.down.ended {
+		return answer.wrong
+	}
+	return nil
 }

@@ -149,8 +149,11 @@ func unframedForwardedAnswer(t *testing.T, asksAgain bool) {
 	if asksAgain {
 		send(t, client, "GET http://other.example/ HTTP/1.1\r\n\r\n")
 		expectReset(t, client)
-		r.awaitEnd(stats.ResetByPeer, 1)
+		r.awaitEnd(stats.Unframed, 1)
 		expectReset(t, theirs)
+		if n := r.service("l").stats.Unframed.Read()["bad-start"]; n != 1 || strings.Count(r.log.String(), unframed.String()) != 1 {
+			t.Errorf("%d sessions count as unframed, and the log is %s", n, r.log)
+		}
 		return
 	}
 	theirs.CloseWrite()
