@@ -35,12 +35,10 @@ func (c *dialClock) mayRetry() bool { return time.Now().Before(c.retryUntil) }
 // remaining returns how long the present upstream still has.
 func (c *dialClock) remaining() time.Duration { return time.Until(c.giveUpAt) }
 
-// share returns when the handshake with the present address is given up. It has half of what is left if others are
-// to be tried after it. Connects share the time evenly, since an address that answers does so at once. A handshake
-// takes as long as the peer is slow, and with many addresses an even share would be too short at each of them.
+// share returns when the handshake with the present address is given up, if so many others are to be tried after it.
+// It has an even share of what is left, as a connect has, but a quarter at least: an address that answers a connect
+// does so at once, while a handshake takes as long as the peer is slow, and with many addresses an even share would be
+// too short at each of them. More than a quarter would leave too little for those behind some that hang.
 func (c *dialClock) share(others int) time.Time {
-	if others > 0 {
-		return time.Now().Add(c.remaining() / 2)
-	}
-	return c.giveUpAt
+	return time.Now().Add(c.remaining() / time.Duration(min(1+others, 4)))
 }

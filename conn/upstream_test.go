@@ -138,8 +138,9 @@ func TestHandshakesShareTheTime(t *testing.T) {
 	expect(t, server, "x")
 }
 
-// However many addresses an upstream has, each handshake has half of what is left, and the last one all of it:
-// with a share for each, those of a slow upstream would all fail.
+// However many addresses an upstream has, each handshake has an even share of what is left or a quarter, whichever
+// is longer, and the last one all of it. With an even share those of a slow upstream would all fail, and with half a
+// healthy address behind five that hang would have a sixth of a second.
 func TestHandshakesOfManyAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c dialClock
@@ -147,11 +148,20 @@ func TestHandshakesOfManyAddresses(t *testing.T) {
 		for _, want := range []struct {
 			others int
 			time   time.Duration
-		}{{7, 4 * time.Second}, {6, 2 * time.Second}, {1, time.Second}, {0, time.Second}} {
+		}{{7, 2 * time.Second}, {6, 1500 * time.Millisecond}, {2, 1500 * time.Millisecond}, {1, 1500 * time.Millisecond}, {0, 1500 * time.Millisecond}} {
 			if got := time.Until(c.share(want.others)); got != want.time {
 				t.Errorf("with %d others to try, the handshake has %v, want %v", want.others, got, want.time)
 			}
 			time.Sleep(want.time)
+		}
+		for _, more := range []int{0, 1, 20} {
+			c.begin(10 * time.Second)
+			for hanging := 5; hanging > 0; hanging-- {
+				time.Sleep(time.Until(c.share(hanging + more)))
+			}
+			if got := time.Until(c.share(more)); got < 500*time.Millisecond {
+				t.Errorf("behind five that hang and before %d others, the handshake has %v", more, got)
+			}
 		}
 	})
 }
