@@ -138,8 +138,11 @@ func (m *message) leave(item *shaper.Item) {
 		m.follower = nil
 	}
 	alone := m.buf != nil && len(l.out.held) == 0 // otherwise lane.drop counts it, in the input or the output
-	l.out.send(m.bytes())
+	written := l.out.send(m.bytes())
 	item.Left(l.x.now)
+	if written == 0 && l.wire.Shut() { // the receiver is down, so it never gets this message
+		m.giveBack(l.x.now, item, item.Cost)
+	}
 	switch {
 	case !l.x.stopped:
 		l.wire.Sent(m.class, m.item.Cost)
@@ -148,6 +151,14 @@ func (m *message) leave(item *shaper.Item) {
 	}
 	if !asks || !m.keepSent() {
 		m.release()
+	}
+}
+
+// giveBack gives back a part of what the class has charged for an item of the message. Once the exchange has
+// stopped it does not, since the bucket may serve another key by then.
+func (m *message) giveBack(now time.Time, item *shaper.Item, part shaper.Cost) {
+	if m.class != nil && !m.lane.x.stopped {
+		m.class.Provider().Settle(now, item.Departed(), shaper.Cost{}.Minus(part))
 	}
 }
 

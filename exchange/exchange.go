@@ -136,6 +136,7 @@ func (x *Exchange) drive(events int) {
 		progress = x.forsake() || progress
 	}
 	x.Flush()
+	x.forsake() // if that has found out that the connection is dead
 	x.retirement.goOn()
 }
 

@@ -14,16 +14,17 @@ type output struct {
 // MostHeld is how many bytes hold keeps, to be written together with what follows.
 const MostHeld = 16 << 10
 
-// send writes p behind what is held. If the receiver takes all of it, that is one write.
-func (o *output) send(p []byte) {
-	if len(o.held) > 0 {
+// send writes p behind what is held, and returns how many bytes of p were written. If the receiver takes all of
+// it, that is one write.
+func (o *output) send(p []byte) (n int) {
+	if before := len(o.held); before > 0 {
 		o.held = append(o.held, p...)
-		o.flush()
-		return
+		return max(o.writeHeld()-before, 0)
 	}
-	if n := o.write(p); n < len(p) && !o.x.stopped {
+	if n = o.write(p); n < len(p) && !o.x.stopped {
 		o.held = append(o.held, p[n:]...)
 	}
+	return n
 }
 
 // write writes as much as the receiver takes, and returns how many bytes that is.
@@ -52,16 +53,20 @@ func (o *output) flush() bool {
 	if len(o.held) == 0 {
 		return true
 	}
+	o.writeHeld()
+	return !o.x.stopped && len(o.held) == 0
+}
+
+// writeHeld writes what is held, as far as there is room, and returns how many bytes that is.
+func (o *output) writeHeld() int {
 	n := o.write(o.held)
 	if o.x.stopped {
-		return false
+		return n
 	}
-	o.held = o.held[:copy(o.held, o.held[n:])]
-	if len(o.held) > 0 {
-		return false
+	if o.held = o.held[:copy(o.held, o.held[n:])]; len(o.held) == 0 {
+		o.forget()
 	}
-	o.forget()
-	return true
+	return n
 }
 
 // forget drops what is held.

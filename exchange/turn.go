@@ -21,6 +21,7 @@ func (m *message) Take(now time.Time) {
 	}
 	if m.place != queued {
 		m.leaveUnsent(now)
+		m.giveBack(now, &m.item, m.item.Cost)
 		m.leaveDropped()
 		return
 	}
@@ -35,7 +36,7 @@ func (m *message) Take(now time.Time) {
 		m.giveTurn(now, first)
 	default:
 		m.leaveUnsent(now)
-		m.giveBack(now, m.item.Cost)
+		m.giveBack(now, &m.item, m.item.Cost)
 		if first.place == missed {
 			first.item.First = true
 			first.reenter(b)
@@ -50,15 +51,10 @@ func (m *message) giveTurn(now time.Time, first *message) {
 	item := m.item // a copy, because drop releases m if the connection ends
 	if first != m {
 		item.Cost = first.item.Cost
-		m.giveBack(now, m.item.Cost.Minus(item.Cost))
+		m.giveBack(now, &m.item, m.item.Cost.Minus(item.Cost))
 	}
 	m.lane.backlog.take(first)
 	first.leave(&item)
-}
-
-// giveBack gives back a part of what the class has charged for a message.
-func (m *message) giveBack(now time.Time, part shaper.Cost) {
-	m.class.Provider().Settle(now, m.item.Departed(), shaper.Cost{}.Minus(part))
 }
 
 // turned goes on after a message that was in the queue of its class has left it.

@@ -94,6 +94,7 @@ type Stream struct {
 
 	Got   []byte         // what was written to the receiver
 	Room  int            // bytes that the receiver still takes; -1: any number
+	Dead  bool           // the next write fails
 	Told  bool           // End was called
 	Fault error          // the error of Break
 	Heard func(p []byte) // is called with what is written; may be nil
@@ -101,6 +102,7 @@ type Stream struct {
 
 	host *Host
 	read bool // Read has returned Ends
+	shut bool // a write has failed
 }
 
 // Readable implements exchange.Direction.
@@ -121,10 +123,14 @@ func (s *Stream) Read(p []byte) (int, error) {
 }
 
 // Writable implements exchange.Direction.
-func (s *Stream) Writable() bool { return s.Room != 0 }
+func (s *Stream) Writable() bool { return s.Room != 0 && !s.shut }
 
 // Write implements exchange.Direction.
 func (s *Stream) Write(p []byte) (int, time.Time) {
+	if s.Dead {
+		s.shut = true
+		return 0, s.host.Now
+	}
 	if s.Room >= 0 {
 		p = p[:min(len(p), s.Room)]
 		s.Room -= len(p)
@@ -137,7 +143,7 @@ func (s *Stream) Write(p []byte) (int, time.Time) {
 }
 
 // Shut implements exchange.Direction.
-func (s *Stream) Shut() bool { return false }
+func (s *Stream) Shut() bool { return s.shut }
 
 // End implements exchange.Direction. A fault ends the connection, and so do the ends of both
 // directions.

@@ -1,0 +1,87 @@
+package exchange_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"shaper/policy"
+)
+
+// Messages of each protocol: one that counts, and one that does not.
+var (
+	counted = map[policy.Protocol]string{policy.SMPP: pdu(4, 0, 1, ""), policy.HTTP: get, policy.ISO8583: prefixed("0200"), policy.Lines: "line\n"}
+	free    = map[policy.Protocol]string{policy.SMPP: enquire, policy.ISO8583: prefixed("0800")} // and may overtake
+)
+
+// perWindow is how many messages leave in each window of 10 s in the next test.
+const perWindow = 5
+
+// deaths are the ways in which a connection to the provider dies. Each returns how many messages of this window have
+// left before.
+var deaths = []struct {
+	name, queue string
+	die         func(w *wire, one, free string) (left int)
+}{
+	{"a message that comes finds out", "9 messages", func(w *wire, one, _ string) int {
+		w.send(one + one)
+		w.Up.Dead = true
+		w.send(one + one + one)
+		return 2
+	}},
+	{"a message that has waited finds out", "9 messages", func(w *wire, one, _ string) int {
+		w.send(strings.Repeat(one, perWindow+3))
+		w.Up.Dead = true
+		w.wait(10 * time.Second)
+		return 0
+	}},
+	{"a message that has waited finds out, and others are parked", "1 messages", func(w *wire, one, _ string) int {
+		w.send(strings.Repeat(one, perWindow+3))
+		w.Up.Dead = true
+		w.wait(10 * time.Second)
+		return 0
+	}},
+	{"what costs nothing finds out", "9 messages", func(w *wire, one, free string) int {
+		if free == "" {
+			w.t.Skip("nothing overtakes")
+		}
+		w.send(strings.Repeat(one, perWindow+3))
+		w.Up.Dead = true
+		w.send(free)
+		return perWindow
+	}},
+	{"it is found out when a message is about to leave", "9 messages", func(w *wire, one, free string) int {
+		w.send(strings.Repeat(one, perWindow+3))
+		w.wait(10*time.Second - 1)
+		w.Now = w.Now.Add(1)
+		about := w.classes["c"].Release(w.Now)
+		w.Up.Dead = true
+		w.send(free)
+		about.Owner.Leave(w.Now)
+		return 0
+	}},
+}
+
+// Once the connection to the provider is dead, no message takes a turn of its class, in any protocol, and the one that
+// finds out costs nothing: another connection sends as many as if those of this one had never come.
+func TestNothingIsChargedForADeadConnection(t *testing.T) {
+	for _, c := range deaths {
+		for _, protocol := range protocols {
+			t.Run(fmt.Sprint(c.name, ": ", protocol), func(t *testing.T) {
+				p, classes, roots := world(t, time.Unix(0, 0), fmt.Sprintf("[class.c]\nrate = \"30 messages/min\"\nalgorithm = \"fixed-window\"\n"+
+					"window = \"10s\"\nqueue = %q\noverflow = \"wait\"\n[listener.l]\nlisten = \"127.0.0.1:1\"\nprotocol = %q\nupstream = \"192.0.2.1:1\"\nclass = \"c\"\n", c.queue, protocol))
+				w := &wire{connect(p, classes, time.Unix(0, 0)), t, classes, roots}
+				left := c.die(w, counted[protocol], free[protocol])
+				if n := w.Machine.Waiting(); n > 0 || w.Over {
+					t.Errorf("%d messages wait, and the connection has ended: %v", n, w.Over)
+				}
+				other := &wire{connect(p, classes, w.Now), t, classes, roots}
+				other.send(strings.Repeat(counted[protocol], 2*perWindow))
+				if n := other.Up.Cost.Messages; int(n) != perWindow-left {
+					t.Errorf("another connection sends %d messages in this window, want %d", n, perWindow-left)
+				}
+			})
+		}
+	}
+}
