@@ -71,7 +71,7 @@ func (l *lane) discard() bool {
 // unbindSequence is the number of the unbind that ends an old connection of SMPP.
 const unbindSequence = math.MaxInt32
 
-// passAnswers passes the client's answers among what was read after the unbind, and throws away the rest.
+// passAnswers passes the client's answers among what was read since endRequests, and throws away the rest.
 // The answer to the unbind is not for the provider, which gives its own.
 func (l *lane) passAnswers() {
 	for {
@@ -83,7 +83,10 @@ func (l *lane) passAnswers() {
 		case event != frame.Whole:
 			return
 		}
-		if m := l.scan.Message(); m.Kind == frame.Response && m.Sequence != unbindSequence {
+		switch m := l.scan.Message(); {
+		case m.Kind == frame.Counted:
+			l.dropFound(stats.Reset, n)
+		case m.Kind == frame.Response && m.Sequence != unbindSequence:
 			l.out.hold(l.in.bytes()[:n])
 			l.wire.Sent(l.class(), shaper.Cost{Bytes: int64(n)})
 		}

@@ -17,8 +17,8 @@ import (
 //	smpp     both peers get an unbind. After it only the client's answers pass: the provider would
 //	         deliver again what has none
 //	others   both connections end, if nothing has moved for a while: who answers whom is not known.
-//	         Once only late messages are left, nothing of the client passes. If the host stops, they
-//	         go on
+//	         Once only late messages are left, nothing of the client passes behind them; but its
+//	         answers do at the end. If the host stops, they go on
 
 // A retirement is the end of an old connection, or of one whose host stops. Before Retire, it has
 // not begun and changes nothing.
@@ -28,7 +28,7 @@ type retirement struct {
 	drains bool // the host stops
 	quiet  bool // nothing has moved for a while
 	isLast bool // the answer that passes is the last one
-	ends   bool // both peers have got an unbind
+	ends   bool // of what the client has sent, only its answers still pass
 }
 
 // stops reports whether the message that a lane has found has to wait because the connection
@@ -93,8 +93,32 @@ func (r *retirement) goOn() {
 	switch {
 	case x.protocol.isSMPP():
 		r.unbind()
-	case x.protocol.isHTTP() && r.isIdle(), !x.protocol.isHTTP() && r.quiet:
+	case !x.protocol.isHTTP() && r.quiet:
+		r.endQuietly()
+	case x.protocol.isHTTP() && r.isIdle():
 		x.host.Retire()
+	}
+}
+
+// endQuietly ends a connection of which nobody tells the peers. What the client has sent is read first: its answers
+// pass, and bytes that are not read would make the end a reset.
+func (r *retirement) endQuietly() {
+	x, up := r.x, &r.x.up
+	r.endRequests()
+	up.state = discarding
+	for events := turnEvents; events > 0 && up.discard(); events-- {
+	}
+	if up.out.flush(); !x.stopped {
+		x.host.Retire()
+	}
+}
+
+// endRequests drops the message that was found, and lets only answers of the client pass from now on.
+func (r *retirement) endRequests() {
+	up := &r.x.up
+	if r.ends = true; up.state == handling {
+		up.dropFound(stats.Reset, up.found.size)
+		up.in.consume(up.found.size)
 	}
 }
 
@@ -113,10 +137,7 @@ func (l *lane) isIdle() bool {
 // unbind tells both peers of SMPP that the connection ends.
 func (r *retirement) unbind() {
 	x := r.x
-	if r.ends = true; x.up.state == handling {
-		x.up.dropFound(stats.Reset, x.up.found.size)
-		x.up.in.consume(x.up.found.size)
-	}
+	r.endRequests()
 	x.text = frame.AppendUnbind(x.text[:0], unbindSequence)
 	x.down.out.send(x.text)
 	if !x.stopped {

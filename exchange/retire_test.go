@@ -116,6 +116,40 @@ func TestKeepAlivesDoNotPutTheEndOff(t *testing.T) {
 	w.Finish(stats.Aged)
 }
 
+// Answers of the client that stand behind what does not leave any more pass at the end of an old connection, wherever
+// they are cut, and whether or not they were read before. Messages that do not leave count as dropped, once, and so
+// may a keep-alive.
+func TestAnswersPassAtTheQuietEnd(t *testing.T) {
+	answer := prefixed("0810")
+	for _, waits := range []bool{false, true} { // then the first late message is set aside
+		_, first, late, alive := slow(t, policy.ISO8583)
+		said := late + answer + alive + answer + late + answer
+		for cut := range len(said) + 1 {
+			w, _, _, _ := slow(t, policy.ISO8583)
+			want := first[0]
+			if w.send(first[0]); waits {
+				w.send(first[1])
+				want += first[1]
+			}
+			w.Machine.Retire(w.Now, false)
+			w.send(said[:cut])
+			w.wait(time.Second)
+			w.Up.In = append(w.Up.In, said[cut:]...)
+			if w.Machine.Retire(w.Now, true); !w.Retired { // a part of the first message has come
+				w.Drive(w.Now)
+			}
+			others := strings.NewReplacer(answer, "", alive, "").Replace(string(w.Up.Got)) // keep-alives may pass, or not
+			if answers := strings.Count(string(w.Up.Got), answer); !w.Retired || others != want || answers != 3 {
+				t.Fatalf("cut at %d, waits %v: the provider gets %q, and it has ended: %v", cut, waits, w.Up.Got, w.Retired)
+			}
+			w.Finish(stats.Aged)
+			if n := w.classes["c"].Stats.Dropped[stats.Reset].Items.Load(); n < 2 || n > 3 {
+				t.Errorf("cut at %d, waits %v: %d messages count as dropped", cut, waits, n)
+			}
+		}
+	}
+}
+
 // slow returns a connection of a protocol with one message a second, three messages for it, one more, and
 // a keep-alive.
 func slow(t *testing.T, protocol policy.Protocol) (w *wire, first []string, late, alive string) {
