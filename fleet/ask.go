@@ -66,8 +66,7 @@ func (l *Lease) ask(now time.Time) (units, need int64, at time.Time) {
 	if class.Algorithm == Slots && fits {
 		rest, have = l.place(now, rest, have)
 	}
-	lease := class.Lease()
-	expected := min(l.wanted+l.soon(now), max(lease, need))
+	expected := min(l.wanted+l.soon(now), max(class.Lease(), need))
 	switch {
 	case fits && have >= l.wanted && have >= expected:
 		if have > 0 {
@@ -81,19 +80,28 @@ func (l *Lease) ask(now time.Time) (units, need int64, at time.Time) {
 	default:
 		at = now
 	}
+	units, need = l.amount(now, have, need, fits, rest)
+	return units, min(need, units), latest(at, l.soonest(now, need))
+}
+
+// amount returns how many units to ask for if so many are in hand and the next item needs so many, and how many of them the
+// store has to grant at least. fits says that the item has what it needs, and rest is what follows the items that slots in
+// hand are for.
+func (l *Lease) amount(now time.Time, have, need int64, fits bool, rest items) (units, least int64) {
+	class := &l.machine.class
 	if !fits && class.Algorithm != Slots {
 		need -= have // else an item has to lie in one block
 	}
-	if units = min(max(l.wanted-have, l.soon(now)), lease); !fits {
+	if units = min(max(l.wanted-have, l.soon(now)), class.Lease()); !fits {
 		units = max(units, need)
 	}
 	switch units = max(units, 1); {
 	case class.Algorithm == Slots:
-		units, need = rest.ask(units, l.next.first())
+		return rest.ask(units, l.next.first())
 	case l.debt > 0:
-		units, need = l.debt, 1 // what has left is told at once, also if there is no room for the next item
+		return l.debt, 1 // what has left is told at once, also if there is no room for the next item
 	}
-	return units, min(need, units), latest(at, l.soonest(now, need))
+	return units, need
 }
 
 // soonest returns when to ask for so many units at the soonest, whatever is in hand.
