@@ -28,7 +28,8 @@
 //	record       changes in the log
 //	history      the latest changes
 //	engine       puts a policy in force
-//	fleets       what the process has of the budgets that several processes share
+//	fleets       the process as a member of the fleets whose budgets several processes share
+//	share        what the process has of one class that is shared
 //	debts        what the state file keeps of these
 //	budgets      what the classes keep over restarts, in the state file
 //	kernelwatch  keeps the kernel equal to the policy

@@ -1,0 +1,136 @@
+package daemon
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"shaper/fleet"
+	"shaper/fleet/limits"
+	"shaper/shaper"
+	"shaper/stats"
+)
+
+// A share is what this process has of a shared class: it implements shaper.Share.
+type share struct {
+	// Set by join.
+	class   string
+	name    string // of its members, apart from a number
+	store   store
+	limits  []shaper.Limit // when the members joined
+	members []*fleet.Member
+	since   time.Time
+}
+
+// fits reports whether the members can take other limits.
+func (s *share) fits(all []shaper.Limit) bool {
+	if len(all) != len(s.limits) {
+		return false
+	}
+	for i, l := range all {
+		was := s.limits[i]
+		if l.Algorithm != was.Algorithm || l.Window != was.Window || l.Calendar != was.Calendar || l.Rate.Kind() != was.Rate.Kind() {
+			return false
+		}
+	}
+	return true
+}
+
+// Budget implements shaper.Share.
+func (s *share) Budget(i int, key string) shaper.Budget { return s.members[i].Budget(key) }
+
+// Set implements shaper.Share.
+func (s *share) Set(all []shaper.Limit) {
+	if !s.fits(all) {
+		return // another share follows
+	}
+	for i, limit := range limits.All(s.class, all, s.store.conf) {
+		s.members[i].Set(limit, limits.Fallback(s.store.conf.Fallback, i)) // it fits
+	}
+}
+
+// pauseLike pauses the class as it was before a reload; nil: there was none. A limit that is new on the store knows of no pause.
+func (s *share) pauseLike(was *share) {
+	if was == nil {
+		return
+	}
+	if wait := time.Until(was.PausedUntil("")); wait > 0 {
+		s.Slow("", wait)
+	}
+}
+
+// Slow implements shaper.Share. All limits know of a pause: other shapers may have only one of them, and a reload may take any
+// of them away.
+func (s *share) Slow(key string, wait time.Duration) {
+	for _, m := range s.members {
+		m.Slow(key, wait)
+	}
+}
+
+// PausedUntil implements shaper.Share.
+func (s *share) PausedUntil(key string) (until time.Time) {
+	for _, m := range s.members {
+		if of := m.PausedUntil(key); of.After(until) {
+			until = of
+		}
+	}
+	return until
+}
+
+// Secret implements shaper.Share.
+func (s *share) Secret() *[32]byte { return &s.store.secret }
+
+// read adds what the process has of limit i of a class to the reading of the fleet.
+func (s *share) read(i int, of *stats.FleetReading) {
+	m := s.members[i]
+	status, calls, err := m.Status()
+	counts, leased, failures := m.Counts()
+	l := s.limits[i]
+	r := stats.SharedReading{
+		Class: s.class, Limit: l.Rate.String(), Member: m.Name(), Mode: status.Mode.String(), Members: status.Members,
+		Share: status.Share, Leased: leased, Calls: uint64(calls), Age: stats.Seconds(time.Since(s.since)),
+		Shortest: stats.Seconds(status.Shortest), Longest: stats.Seconds(status.Longest),
+		Used: uint64(counts.Used), Expired: uint64(counts.Expired), Returned: uint64(counts.Returned), Fallback: stats.Seconds(status.Away),
+	}
+	if err != nil {
+		r.Error = err.Error()
+	}
+	of.Classes = append(of.Classes, r)
+	of.Up = of.Up && err == nil && status.Members > 0
+	of.Members = max(of.Members, status.Members)
+	of.Calls, of.Failures = of.Calls+r.Calls, of.Failures+uint64(failures)
+	of.CallTime = max(of.CallTime, stats.Seconds(status.RoundTrip))
+	of.ClockError = max(of.ClockError, stats.Seconds(status.ClockError))
+	if late := stats.Seconds(l.Late); late > 0 && (of.Headroom == 0 || late < of.Headroom) {
+		of.Headroom = late
+	}
+}
+
+// mode says where the budget of a class comes from now: that of its limits which has the least.
+func (s *share) mode() fleet.Mode {
+	status, _ := s.worst()
+	return status.Mode
+}
+
+// worst returns the status of the limit that has the least, and why its last call failed.
+func (s *share) worst() (status fleet.Status, failed error) {
+	for i, m := range s.members {
+		if is, _, err := m.Status(); i == 0 || is.Mode > status.Mode {
+			status, failed = is, err
+		}
+	}
+	return status, failed
+}
+
+// describe says where the budget of a class lives, for people.
+func (s *share) describe() string {
+	status, err := s.worst()
+	at := fmt.Sprintf("fleet %s (%s)", s.store.conf.Name, strings.Join(s.store.conf.Address, ", "))
+	switch status.Mode {
+	case fleet.OnShare:
+		return fmt.Sprintf("%s is away, and this shaper uses its share or the fallback; the last call: %v", at, err)
+	case fleet.Stopped:
+		return fmt.Sprintf("%s is away, and nothing leaves; the last call: %v", at, err)
+	}
+	return fmt.Sprintf("%s, with %d members", at, status.Members)
+}
