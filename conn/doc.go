@@ -32,6 +32,8 @@
 //	direction    one direction of a session: the only code that reads, writes, ends and cuts
 //	tls_end      the end of a connection over TLS
 //	tunnel       the TLS beneath such an end, in goroutines of its own
+//	tunnel_copy  the two directions of a tunnel
+//	tunnel_end   how TLS fails, and how a tunnel ends
 //	wire         the connection beneath TLS
 //	side         one of the two connections of a session
 //	udp, udp_begin, udp_session  a bound UDP socket and its sessions, one for each client or destination
