@@ -36,7 +36,8 @@
 //	tunnel_end   how TLS fails, and how a tunnel ends
 //	wire         the connection beneath TLS
 //	side         one of the two connections of a session
-//	udp, udp_begin, udp_session  a bound UDP socket and its sessions, one for each client or destination
+//	udp, udp_read, udp_begin, udp_session  a bound UDP socket, the datagrams that it reads, and its sessions, one
+//	             for each client or destination
 //	foreign      sockets with the addresses of servers, from which transparent listeners answer
 //	datagram     datagrams that wait for their class and leave it
 //	alarm        calls a function of a session after a time
