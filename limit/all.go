@@ -2,6 +2,7 @@ package limit
 
 import (
 	"slices"
+	"sort"
 	"time"
 
 	"shaper/unit"
@@ -23,6 +24,22 @@ type Span struct{ From, Until time.Time }
 
 // Contains reports whether t is in the span.
 func (s Span) Contains(t time.Time) bool { return !t.Before(s.From) && t.Before(s.Until) }
+
+// Next returns when an item of n units leaves at now or later, if nothing leaves in the span and ahead
+// units leave before it. next says when the item would leave if there were no span. What is ahead of
+// the item when the span begins leaves after it: as late as that takes, or as late as what has left by
+// then still holds it up.
+func (s Span) Next(now time.Time, ahead, n int64, next func(now time.Time, ahead, n int64) time.Time) time.Time {
+	at := next(now, ahead, n)
+	switch {
+	case !now.Before(s.Until), latest(at, now).Before(s.From):
+		return at
+	case ahead == 0 && !at.Before(s.Until): // nobody need leave before, and what holds the item up ends after the span
+		return at
+	}
+	gone := sort.Search(int(ahead), func(i int) bool { return !latest(next(now, int64(i), 1), now).Before(s.From) })
+	return latest(latest(at, s.Until), next(s.Until, ahead-int64(gone), n))
+}
 
 // NewAll returns a limiter of all limits in parts, of which there is at least one. Nothing
 // leaves in closed. If a part counts from when an item has actually left, so does the whole,
@@ -51,14 +68,14 @@ func Parts(l Limiter) []Limiter {
 
 // Next implements Limiter. With nothing ahead it is exact. Else it takes the units ahead to
 // leave as each limit by itself lets them; if another one delays them, the item may leave later
-// than Next says, and never sooner. If the item would leave in the Closed time, Next takes the
-// units ahead to leave after that too.
+// than Next says, and never sooner. What is ahead when the Closed time begins leaves after it.
 func (a *All) Next(now time.Time, ahead, n int64) time.Time {
+	return a.closed.Next(now, ahead, n, a.next)
+}
+
+// next is Next without the Closed time.
+func (a *All) next(now time.Time, ahead, n int64) time.Time {
 	_, at := a.last(now, ahead, n)
-	if a.closed.Contains(latest(at, now)) {
-		_, at = a.last(a.closed.Until, ahead, n)
-		return latest(a.closed.Until, at)
-	}
 	return at
 }
 

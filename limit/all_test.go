@@ -35,11 +35,7 @@ func several(t *rapid.T, now time.Duration, closed Span) (kinds []algorithm, set
 func TestAllIsTheFirstInstantThatEachAllows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Duration(rapid.Int64Range(0, 1e10).Draw(t, "start"))
-		closed := Span{}
-		if rapid.Bool().Draw(t, "closes") {
-			closed.From = at(now + time.Duration(rapid.Int64Range(0, 1e10).Draw(t, "from")))
-			closed.Until = closed.From.Add(time.Duration(rapid.Int64Range(1, 1e10).Draw(t, "closed for")))
-		}
+		closed := anyClosed(t, now)
 		kinds, settings, l := several(t, now, closed)
 		var events []event
 		allowed := func(at time.Duration, n int64) bool {
@@ -71,11 +67,21 @@ func TestAllIsTheFirstInstantThatEachAllows(t *testing.T) {
 	})
 }
 
+// anyClosed draws a time in which nothing leaves, mostly one that begins within ten seconds of now.
+func anyClosed(t *rapid.T, now time.Duration) (closed Span) {
+	if rapid.Bool().Draw(t, "closes") {
+		closed.From = at(now + time.Duration(rapid.Int64Range(0, 1e10).Draw(t, "from")))
+		closed.Until = closed.From.Add(time.Duration(rapid.Int64Range(1, 1e10).Draw(t, "closed for")))
+	}
+	return closed
+}
+
 // With units ahead, an item leaves no sooner than Next says, and Next says no sooner a time than
-// any of the limits alone would.
+// any of the limits alone would. If nothing is closed, one limit alone says exactly when.
 func TestAllWithUnitsAhead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		_, settings, l := several(t, 0, Span{})
+		closed := anyClosed(t, 0)
+		_, settings, l := several(t, 0, closed)
 		now := time.Duration(0)
 		for range rapid.IntRange(0, 10).Draw(t, "items") {
 			now = leave(l, now, anyCost(t, 20)) + anyPause(t, settings[0])
@@ -91,10 +97,45 @@ func TestAllWithUnitsAhead(t *testing.T) {
 		for range ahead {
 			left = leave(l, left, 1)
 		}
-		if left = max(left, l.Next(at(left), 0, n).Sub(start)); got > left || len(settings) == 1 && got != left {
-			t.Fatalf("%+v: behind %d, %d leave at %d, want at most %d", settings, ahead, n, got, left)
+		if left = max(left, l.Next(at(left), 0, n).Sub(start)); got > left || len(settings) == 1 && closed == (Span{}) && got != left {
+			t.Fatalf("%+v, closed %v: behind %d, %d leave at %d, want at most %d", settings, closed, ahead, n, got, left)
 		}
 	})
+}
+
+// What is ahead when the closed time begins waits until it ends, whether the item itself would leave
+// in that time or after it. Next says the same as a walk through the minutes.
+func TestAllWithUnitsAheadOfAClosedTime(t *testing.T) {
+	rate := unit.NewRate(unit.Messages, 1, time.Minute)
+	closed := Span{at(10 * time.Minute), at(70 * time.Minute)}
+	for name, part := range map[string]func() Limiter{
+		"no burst": func() Limiter { return NewGCRA(at(0), rate, 1) },
+		"a burst":  func() Limiter { return NewGCRA(at(0), rate, 5) },
+		"a token":  func() Limiter { return NewToken(at(0), rate, 5) },
+		"a window": func() Limiter { return NewFixedWindow(at(0), unit.NewRate(unit.Messages, 20, time.Hour), time.Hour) },
+		"a log":    func() Limiter { return NewSlidingLog(at(0), unit.NewRate(unit.Messages, 20, time.Hour), time.Hour) },
+		"a short log": func() Limiter {
+			return NewSlidingLog(at(0), unit.NewRate(unit.Messages, 2, 3*time.Minute), 3*time.Minute)
+		},
+		"a long window": func() Limiter {
+			return NewFixedWindow(at(0), unit.NewRate(unit.Messages, 30, 2*time.Hour), 2*time.Hour)
+		},
+	} {
+		for _, now := range []time.Duration{0, 3 * time.Minute, 40 * time.Minute, 70 * time.Minute, 90 * time.Minute} {
+			for _, ahead := range []int64{0, 1, 5, 9, 10, 12, 19, 30, 100} {
+				got := max(NewAll(closed, part()).Next(at(now), ahead, 1).Sub(start), now)
+				walked, minute := NewAll(closed, part()), now
+				for left := int64(0); left <= ahead; minute += time.Minute {
+					for ; left <= ahead && !walked.Next(at(minute), 0, 1).After(at(minute)); left++ {
+						walked.Take(at(minute), at(minute), 1)
+					}
+				}
+				if want := minute - time.Minute; got != want {
+					t.Errorf("%s: at %v, behind %d, one leaves at %v, want %v", name, now, ahead, got, want)
+				}
+			}
+		}
+	}
 }
 
 // Each limit remembers for itself, and goes on.
@@ -191,10 +232,11 @@ func TestAllAllocatesNothing(t *testing.T) {
 	}
 }
 
-// threeWindows is a limit for each second, minute and day.
+// threeWindows is a limit for each second, minute and day. Nothing leaves on the second day.
 func threeWindows() Limiter {
 	rate := func(n int64, per time.Duration) unit.Rate { return unit.NewRate(unit.Messages, n, per) }
-	return NewAll(Span{}, NewGCRA(at(0), rate(1000, time.Second), 1), NewSlidingLog(at(0), rate(900, time.Minute), time.Minute),
+	closed := Span{at(24 * time.Hour), at(48 * time.Hour)}
+	return NewAll(closed, NewGCRA(at(0), rate(1000, time.Second), 1), NewSlidingLog(at(0), rate(900, time.Minute), time.Minute),
 		NewCalendarWindow(at(0), rate(1_000_000, 24*time.Hour), days("America/Los_Angeles")))
 }
 

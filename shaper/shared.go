@@ -207,14 +207,13 @@ func (s *shared) Estimate(now time.Time, ahead, n int64) time.Time {
 }
 
 // estimate returns when all budgets are expected to let an item leave, outside the closed time.
-func estimate(budgets []Budget, closed limit.Span, now time.Time, ahead, n int64) (at time.Time) {
-	for _, b := range budgets {
-		at = later(at, b.Estimate(now, ahead, n))
-	}
-	if closed.Contains(later(at, now)) {
-		return closed.Until
-	}
-	return at
+func estimate(budgets []Budget, closed limit.Span, now time.Time, ahead, n int64) time.Time {
+	return closed.Next(now, ahead, n, func(now time.Time, ahead, n int64) (at time.Time) {
+		for _, b := range budgets {
+			at = later(at, b.Estimate(now, ahead, n))
+		}
+		return at
+	})
 }
 
 // Take implements limit.Limiter.

@@ -96,6 +96,29 @@ func shareOf(t *testing.T, conf policy.Class, do func(s *Shaper, share *fakeShar
 	})
 }
 
+// What waits of a shared class when its schedule closes it leaves after that, in the estimate too.
+func TestShareEstimatesThroughAClosedTime(t *testing.T) {
+	for _, c := range []struct{ from, until, want time.Duration }{
+		{10 * second, 70 * second, 90 * second},  // 10 of 30 leave before
+		{25 * second, 85 * second, 90 * second},  // 25 do
+		{0, 60 * second, 90 * second},            // none does
+		{31 * second, 91 * second, 30 * second},  // all do
+		{-60 * second, -1 * second, 30 * second}, // it is over
+	} {
+		conf := shared20()
+		begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when a bubble of synctest begins
+		conf.Closed = policy.Span{From: begin.Add(c.from), Until: begin.Add(c.until)}
+		shareOf(t, conf, func(s *Shaper, share *fakeShare, class *Class) {
+			for range 30 {
+				class.Enter(time.Now(), &Item{Cost: Cost{Messages: 1}})
+			}
+			if _, wait := class.Estimate().Place(time.Now(), Cost{Messages: 1}); wait != c.want {
+				t.Errorf("closed from %v until %v, the wait behind 30 is %v, want %v", c.from, c.until, wait, c.want)
+			}
+		})
+	}
+}
+
 // noting counts that its item has left.
 type noting struct{ left atomic.Int64 }
 
