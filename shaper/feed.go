@@ -161,6 +161,17 @@ func (f *feed) reseat(k *contender, now time.Time) {
 	f.changes.set(&k.alarm, now, change)
 }
 
+// ready returns how many contenders may send, as far as the feed has looked. A class without a feed has none.
+func (f *feed) ready() (n int64) {
+	if f == nil {
+		return 0
+	}
+	for i := range f.rings[borrowing] {
+		n += int64(len(f.rings[borrowing][i].line))
+	}
+	return n
+}
+
 // readyFrom returns since when those beneath the class have allowed something to leave.
 // since is since when they have allowed what leaves now.
 func (f *feed) readyFrom(since time.Time) time.Time {

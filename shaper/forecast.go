@@ -82,8 +82,18 @@ func (f forecast) resumes() (until time.Time) {
 }
 
 // assured returns when what waits in the queue will have left at the assured rate, from
-// now on.
+// now on. The buckets of a class may be assured more together than the classes above have. So a bucket
+// also waits for the turns of the others there.
 func (f forecast) assured(now time.Time, cost *Cost) time.Time {
+	at, bucket := f.assuredAlone(now, cost), f.node.class.owner()
+	if bucket.bucketOf != nil && bucket.parent.Load() != nil { // else it was given up, and has a lock of its own
+		at = later(at, bucket.bucketOf.afterTurns(now, bucket, f.before(), cost))
+	}
+	return at
+}
+
+// assuredAlone is assured if no other bucket waits.
+func (f forecast) assuredAlone(now time.Time, cost *Cost) time.Time {
 	n := f.node
 	owner := n.class.owner()
 	switch groups := owner.quiet.count(); {
@@ -95,6 +105,39 @@ func (f forecast) assured(now time.Time, cost *Cost) time.Time {
 		return now
 	}
 	return n.assured.After(now, n.queueCost)
+}
+
+// before returns what waits in the queue of the node itself.
+func (f forecast) before() sum {
+	own := f.node.waitingCost
+	for _, group := range f.node.class.quiet.inUse {
+		others := group.waitingCost.negative()
+		own.add(&others)
+	}
+	return own
+}
+
+// afterTurns returns when an item of a bucket leaves the classes above, if the class k has them to itself.
+// own is what waits before the item in its bucket. Each of the other buckets lets as much leave
+// before the item, and one more item if it may send now. bucket is nil if the key has none yet.
+func (k *keys) afterTurns(now time.Time, bucket *Class, own sum, cost *Cost) (at time.Time) {
+	all, busy, ready := k.class.waitingCost, int64(len(k.waiting)), k.class.feed.ready()
+	if bucket != nil && bucket.waiting > 0 {
+		gone := bucket.waitingCost.negative()
+		all.add(&gone)
+		busy--
+		if bucket.asChild.isSeated(borrowing) {
+			ready--
+		}
+	}
+	for x := k.class.parent.Load(); x != nil; x = x.parent.Load() {
+		before, n, others := own.in(x.kind), cost.In(x.kind), all.in(x.kind)
+		if busy == 0 || before <= others/busy { // else all that waits elsewhere leaves before
+			others = min(others, busy*before+ready*n)
+		}
+		at = later(at, x.estimate(now, before+others, n))
+	}
+	return at
 }
 
 // assuredByTurns is assured for one of so many groups, or for the queue of the class with which

@@ -64,6 +64,20 @@ func TestWaitsOfAKeyWithoutRoom(t *testing.T) {
 	holds(t, c.Status().WaitsWithKey(at(10*second), client(4), nil), "", "", 0) // there is room again
 }
 
+// A key that has no bucket yet waits for a turn behind those that have one, at the class above.
+func TestWaitsOfANewKeyBehindOthers(t *testing.T) {
+	classes := tree(named("root", classBy(policy.GCRA, "1 packets/s")), under("root", perSource(100, classBy(policy.GCRA, "1 packets/s"))))
+	c := classes["test"]
+	for i := range 20 {
+		c.Join(start, client(i)).Enter(start, packet(1))
+	}
+	c.Next(start)
+	holds(t, c.Status().WaitsWithKey(start, client(50), nil), "root", "1 packets/s", 20*second)
+	bucket, it := c.Join(start, client(50)), packet(1)
+	enter(t, bucket, 0, Waits, it)
+	holds(t, c.Status().WaitsWithKey(start, client(51), nil), "root", "1 packets/s", 21*second)
+}
+
 // A class with a shadow holds nobody up, and neither does a key that has been away.
 func TestNoKeyWaitsInAShadow(t *testing.T) {
 	conf := perSource(10, classBy(policy.GCRA, "1 packets/min"))

@@ -78,8 +78,12 @@ func (s Status) WaitsWithKey(now time.Time, conn policy.Conn, m *policy.Message)
 		p := quietPace(groupPolicy(c.conf, int(key.group-1)))
 		h.orLater(hold{&c.conf, HoldQuiet, p.whenOpen(later(now, h.until))})
 	}
-	if in := c.inUse(now, key); in != nil && h.by != nil { // it leaves behind what waits there
+	switch in := c.inUse(now, key); {
+	case h.by == nil:
+	case in != nil: // it leaves behind what waits there
 		h.until = later(h.until, forecast{&in.node, now}.leaves(&oneOfEach))
+	case c.keys != nil:
+		h.until = later(h.until, c.keys.afterTurns(now, nil, sum{}, &oneOfEach))
 	}
 	return h.reading()
 }

@@ -1,0 +1,80 @@
+package shaper
+
+import (
+	"testing"
+	"time"
+
+	"shaper/policy"
+)
+
+// A bucket takes turns with the other buckets of its class at the classes above: the estimate is what
+// happens, within a fifth. What waits there for other classes comes after what the class is assured.
+func TestForecastOfABucket(t *testing.T) {
+	root := func(rate string) policy.Class { return named("root", leakyClass(rate)) }
+	keys := func(conf policy.Class) policy.Class { return perSource(1000, under("root", named("keys", conf))) }
+	bulk := withPriority(7, ceiling("10 messages/s", under("root", named("bulk", leakyClass("1 messages/s")))))
+	each, urgent := leakyClass("5 messages/s"), withPriority(0, leakyClass("5 messages/s"))
+	seldom := classBy(policy.GCRA, "1 messages/min")
+	for _, c := range []struct {
+		name        string
+		root, keys  policy.Class
+		others, had int           // other keys, and what each of them had
+		own, bulk   int           // what waits before in the bucket, and in another class
+		later       time.Duration // after the others
+	}{
+		{"the first of its key, behind 20", root("10 messages/s"), keys(each), 20, 10, 0, 0, 3 * second},
+		{"the sixth of its key, behind 20", root("10 messages/s"), keys(each), 20, 10, 5, 0, 3 * second},
+		{"the sixth, with bulk", root("10 messages/s"), keys(each), 20, 10, 5, 1000, 3 * second},
+		{"the sixth, and the others have less", root("10 messages/s"), keys(each), 20, 3, 5, 0, second},
+		{"the sixth of borrowers", root("10 messages/s"), keys(ceiling("5 messages/s", leakyClass("1 messages/s"))), 20, 10, 5, 0, 3 * second},
+		{"urgent, with bulk", root("10 messages/s"), keys(urgent), 0, 0, 0, 1000, 3050 * ms},
+		{"behind a greedy key", root("10 messages/s"), keys(leakyClass("1 messages/s")), 1, 5000, 0, 0, 3 * second},
+		{"all of 600 may send", root("100 messages/s"), keys(seldom), 600, 5, 0, 0, 3 * second},
+		{"none of 600 may send", root("100 messages/s"), keys(seldom), 600, 5, 0, 0, 50 * second},
+	} {
+		classes := tree(c.root, c.keys, bulk)
+		for range c.bulk {
+			classes["bulk"].Enter(start, message(1))
+		}
+		for i := range c.others {
+			bucket := classes["keys"].Join(start, client(i+1))
+			for range c.had {
+				bucket.Enter(start, message(1))
+			}
+		}
+		s := &sim{root: classes["root"], now: start}
+		s.run(c.later)
+		bucket, it := classes["keys"].Join(s.now, client(0)), message(1)
+		for range c.own {
+			bucket.Enter(s.now, message(1))
+		}
+		_, got := bucket.Estimate().Place(s.now, it.Cost)
+		began := s.now
+		if bucket.Enter(s.now, it) == Waits {
+			for out := (*Item)(nil); out != it; out = s.root.Release(s.now) {
+				s.now = later(s.now, s.root.Next(s.now))
+			}
+		}
+		want := s.now.Sub(began)
+		if slack := want/5 + 100*ms; got < want-slack || got > want+slack {
+			t.Errorf("%s: the estimate is %v, and it leaves after %v", c.name, got, want)
+		}
+	}
+}
+
+// What waits in a bucket for quiet hours to end takes no turns before what may leave.
+func TestForecastOfABucketWithQuietHours(t *testing.T) {
+	confs := asAt(30*time.Hour, promotions(t, "per = \"source_addr\"\nparent = \"root\"\n[class.root]\nrate = \"10 messages/s\""))
+	c := tree(confs...)["promotions"]
+	other := c.JoinKey(at(30*time.Hour), c.Messages().Key(&policy.Conn{}, &policy.Message{SourceAddr: []byte("other"), Recipient: []byte("44")}))
+	for range 200 {
+		other.Enter(at(30*time.Hour), sms())
+	}
+	india, home := joins(30*time.Hour, c, "91"), joins(30*time.Hour, c, "44")
+	for range 100 {
+		enter(t, india, 30*time.Hour, Waits, sms())
+	}
+	if _, wait := home.Estimate().Place(at(30*time.Hour), sms().Cost); wait > second {
+		t.Errorf("one of a bucket whose others wait for the morning waits for %v", wait)
+	}
+}
