@@ -83,6 +83,13 @@ func Cut(s string, width int) string {
 	return s
 }
 
+// CutBefore returns a clean text and its end in at most so many columns. It cuts the text, and the
+// end only if that has no room alone.
+func CutBefore(text, end string, width int) string {
+	end = Cut(end, width)
+	return Cut(text, width-Width(end)) + end
+}
+
 // Fit returns a clean text padded or cut to a width.
 func Fit(s string, width int, right bool) string {
 	s = Cut(s, width)

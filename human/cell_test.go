@@ -26,6 +26,22 @@ func TestFit(t *testing.T) {
 	}
 }
 
+func TestCutBefore(t *testing.T) {
+	for _, c := range []struct {
+		text, end string
+		width     int
+		want      string
+	}{
+		{"1 messages/h", ", 59m", 20, "1 messages/h, 59m"}, {"1 messages/h", ", 59m", 17, "1 messages/h, 59m"},
+		{"1 messages/h", ", 59m", 16, "1 messages…, 59m"}, {"1 messages/h", ", 59m", 6, "…, 59m"}, {"1 messages/h", ", 59m", 5, ", 59m"},
+		{"1 messages/h", ", 59m", 4, ", 5…"}, {"1 messages/h", "", 4, "1 m…"}, {"日本語", ", 1s", 8, "日…, 1s"}, {"a", ", 1s", 0, ""},
+	} {
+		if got := CutBefore(c.text, c.end, c.width); got != c.want || Width(got) > c.width {
+			t.Errorf("%q and %q in %d columns are %q, want %q", c.text, c.end, c.width, got, c.want)
+		}
+	}
+}
+
 // Whatever the text, a cell is as wide as it has to be, and has nothing that moves the cursor.
 func FuzzFit(f *testing.F) {
 	for _, text := range []string{"otp", "日本語", "a\x1b]0;title\x07", "e\u0301\u0301", "\u202e", "\xff\xfe", "👩‍🚀"} {

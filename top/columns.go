@@ -23,7 +23,8 @@ type row struct {
 type column struct {
 	name  string
 	text  func(row, time.Time) string
-	right bool // figures
+	end   func(row, time.Time) string // the end of text, which stays if there is no room; nil: it has none
+	right bool                        // figures
 }
 
 var columns = []column{
@@ -40,7 +41,8 @@ var columns = []column{
 	{name: "DROPPED", right: true, text: func(r row, _ time.Time) string { return strconv.FormatUint(r.of.Dropped, 10) }},
 	{name: "REFUSED", right: true, text: func(r row, _ time.Time) string { return strconv.FormatUint(r.of.Refused, 10) }},
 	{name: "THROTTLED", right: true, text: func(r row, now time.Time) string { return throttledText(r.of, now) }},
-	{name: holdColumn, text: func(r row, now time.Time) string { return holdText(r.of, now) }},
+	{name: holdColumn, text: func(r row, now time.Time) string { return holdText(r.of, now) },
+		end: func(r row, now time.Time) string { return holdLeft(r.of, now) }},
 }
 
 // The columns whose widths give way, and how narrow they may be.
@@ -172,8 +174,23 @@ func holdText(c *web.Class, now time.Time) string {
 	if c.WaitsFor.Class != c.Name {
 		text += " of " + c.WaitsFor.Class
 	}
-	if left := c.WaitsFor.Until.Sub(now); left > 0 {
-		text += ", " + human.Duration(stats.Seconds(left))
+	return text + holdLeft(c, now)
+}
+
+// holdLeft returns the end of holdText: for how long the next item waits; "" if nobody knows.
+func holdLeft(c *web.Class, now time.Time) string {
+	if c.WaitsFor == nil || !c.WaitsFor.Until.After(now) {
+		return ""
 	}
-	return text
+	return ", " + human.Duration(stats.Seconds(c.WaitsFor.Until.Sub(now)))
+}
+
+// cell returns what a row has in the column, as wide as that.
+func (c column) cell(r row, now time.Time, width int) string {
+	text := c.text(r, now)
+	if c.end != nil {
+		end := c.end(r, now)
+		text = human.CutBefore(strings.TrimSuffix(text, end), end, width)
+	}
+	return human.Fit(text, width, c.right)
 }

@@ -8,7 +8,9 @@ import (
 )
 
 func TestDrawOnlyWhatChanged(t *testing.T) {
-	m := shown(80, 24, classes()...)
+	all := classes()
+	all[2].WaitsFor = nil // its last milliseconds would count down
+	m := shown(80, 24, all...)
 	s := screen{looks: colours, width: 80}
 	whole := string(s.draw(m.view()))
 	if !strings.HasPrefix(whole, beginUpdate+clearScreen) || !strings.HasSuffix(whole, endUpdate) {

@@ -104,7 +104,7 @@ func rowLine(r row, now time.Time, shown []column, widths []int, marks bool) lin
 	}
 	out := line{{mark, look}}
 	for i, c := range shown {
-		cell := span{human.Fit(c.text(r, now), widths[i], c.right), look}
+		cell := span{c.cell(r, now, widths[i]), look}
 		if c.name == holdColumn && !marks {
 			cell.style = warm
 		}

@@ -98,7 +98,8 @@ func classColumns(now time.Time) []column[classRow] {
 		{name: "NOW", text: func(r classRow) string { return r.of.Now.Text }, by: func(r classRow) float64 { return r.of.Now.PerSecond }},
 		{name: "BACKLOG", text: func(r classRow) string { return human.Bytes(r.of.BacklogBytes) }, by: func(r classRow) float64 { return float64(r.of.BacklogBytes) }},
 		figureColumn("ITEMS", func(r classRow) int64 { return r.of.BacklogItems }),
-		optional(held, column[classRow]{name: "WAITS FOR", text: func(r classRow) string { return holdText(r.of, now) }}),
+		optional(held, column[classRow]{name: "WAITS FOR", text: func(r classRow) string { return holdText(r.of, now) },
+			end: func(r classRow) string { return holdLeft(r.of, now) }}),
 		durationColumn("P50", func(r classRow) stats.Seconds { return r.of.WaitP50 }),
 		durationColumn("P99", func(r classRow) stats.Seconds { return r.of.WaitP99 }),
 		durationColumn("DRAIN", func(r classRow) stats.Seconds { return r.of.Drain }),
@@ -135,10 +136,15 @@ func holdText(c daemon.Class, now time.Time) string {
 	if c.WaitsFor.Class != c.Name {
 		text += " of class " + c.WaitsFor.Class
 	}
-	if left := c.WaitsFor.Until.Sub(now); left > 0 {
-		text += ", " + human.Duration(stats.Seconds(left))
+	return text + holdLeft(c, now)
+}
+
+// holdLeft returns the end of holdText: for how long the next item waits; "" if nobody knows.
+func holdLeft(c daemon.Class, now time.Time) string {
+	if c.WaitsFor == nil || !c.WaitsFor.Until.After(now) {
+		return ""
 	}
-	return text
+	return ", " + human.Duration(stats.Seconds(c.WaitsFor.Until.Sub(now)))
 }
 
 // rateText returns the rate of a class. A "*" marks a class that `shaper set` has changed.
@@ -151,7 +157,7 @@ func rateText(r classRow) string {
 
 // spareClassColumns are the columns to omit in this order if there is no room for all.
 var spareClassColumns = []string{"WEIGHT", "PRIORITY", "DRAIN", "OVERLIMITS", "KEYS", "P50", "WOULD P50", "WOULD DELAY", "IN FLIGHT", "CEIL",
-	"BACKLOG", "WOULD P99", "WAITS FOR", "SCHEDULED", "SHARED", "REFUSED", "THROTTLED", "ITEMS", "P99", "WOULD DROP", "DROPPED"}
+	"BACKLOG", "WOULD P99", "SCHEDULED", "SHARED", "REFUSED", "THROTTLED", "P99", "WAITS FOR", "ITEMS", "WOULD DROP", "DROPPED"}
 
 // printClasses prints each class under its parent, or in the order by, which must exist.
 func printClasses(w io.Writer, classes []daemon.Class, now time.Time, by order) {
@@ -163,7 +169,8 @@ func printClasses(w io.Writer, classes []daemon.Class, now time.Time, by order) 
 		}
 		rows, _ = sorted(columns, rows, by)
 	}
-	tableOf(columns, rows, spareClassColumns...).write(w, "")
+	spare := slices.DeleteFunc(slices.Clone(spareClassColumns), by.isBy)
+	tableOf(columns, rows, spare...).write(w, "")
 	if slices.ContainsFunc(classes, func(c daemon.Class) bool { return c.Parent != "" }) {
 		fmt.Fprintln(w, "\nThe figures of a class include those of all classes beneath it.")
 	}

@@ -17,6 +17,7 @@ import (
 type column[T any] struct {
 	name string
 	text func(T) string
+	end  func(T) string  // the end of text, which is never cut; nil: it has none
 	by   func(T) float64 // the figure to sort by; nil: the column is text
 	has  func(T) bool    // whether a row has the column; nil: all rows have it
 }
@@ -36,13 +37,23 @@ func tableOf[T any](columns []column[T], rows []T, spare ...string) *table {
 		}
 	}
 	for _, row := range rows {
-		var cells []string
+		var cells []cell
 		for _, c := range columns {
-			cells = append(cells, c.text(row))
+			cells = append(cells, c.cell(row))
 		}
-		t.add(cells...)
+		t.rows = append(t.rows, cells)
 	}
 	return t
+}
+
+// cell returns what a row has in the column.
+func (c column[T]) cell(row T) cell {
+	one := cell{text: c.text(row)}
+	if c.end != nil {
+		one.end = c.end(row)
+		one.text = strings.TrimSuffix(one.text, one.end)
+	}
+	return one
 }
 
 // sortFlag returns --sort, whose value is an order.
@@ -61,11 +72,11 @@ func sorted[T any](columns []column[T], rows []T, by order) ([]T, error) {
 		return rows, nil
 	}
 	name, backwards := strings.CutPrefix(string(by), "-")
-	i := slices.IndexFunc(columns, func(c column[T]) bool { return c.key() == strings.ToLower(name) })
+	i := slices.IndexFunc(columns, func(c column[T]) bool { return by.isBy(c.name) })
 	if i < 0 {
 		keys := make([]string, len(columns))
 		for i, c := range columns {
-			keys[i] = c.key()
+			keys[i] = keyOf(c.name)
 		}
 		return nil, usageError("--sort: there is no column %q; %s", name, policy.Hint(name, "columns", keys))
 	}
@@ -74,8 +85,13 @@ func sorted[T any](columns []column[T], rows []T, by order) ([]T, error) {
 	return rows, nil
 }
 
-// key returns the name of a column on the command line.
-func (c column[T]) key() string { return strings.ReplaceAll(strings.ToLower(c.name), " ", "-") }
+// keyOf returns the name of a column on the command line.
+func keyOf(name string) string { return strings.ReplaceAll(strings.ToLower(name), " ", "-") }
+
+// isBy reports whether a column of a name decides the order.
+func (by order) isBy(name string) bool {
+	return keyOf(name) == strings.ToLower(strings.TrimPrefix(string(by), "-"))
+}
 
 // compare compares two rows; negative means that a comes first. The largest figure comes first,
 // and texts come in alphabetical order; backwards reverses both. Rows without the column come

@@ -13,12 +13,23 @@ import (
 // they are aligned to the right and never cut. The ">" is not printed.
 type table struct {
 	header []string
-	rows   [][]string
+	rows   [][]cell
 	// spare names the columns to omit in this order if there is no room for all.
 	spare []string
 }
 
-func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+// A cell is a text with an end that stays if there is no room for all.
+type cell struct{ text, end string }
+
+func (c cell) width() int { return human.Width(c.text) + human.Width(c.end) }
+
+func (t *table) add(cells ...string) {
+	row := make([]cell, len(cells))
+	for i, text := range cells {
+		row[i].text = text
+	}
+	t.rows = append(t.rows, row)
+}
 
 // drop removes columns by their names without the ">".
 func (t *table) drop(names ...string) {
@@ -41,6 +52,7 @@ func isFigure(header string) bool { return strings.HasPrefix(header, ">") }
 const (
 	gap        = "  " // between two columns
 	leastWidth = 12   // of a text, while there are columns to omit
+	leastBegin = 8    // of a text before its end, likewise
 	leastCut   = 4    // of a text in any case
 )
 
@@ -56,14 +68,14 @@ func (t *table) write(w io.Writer, indent string) {
 	if bounded && !t.fit(widths, width-len(indent), leastWidth) {
 		t.fit(widths, width-len(indent), leastCut)
 	}
-	names := make([]string, len(t.header))
+	names := make([]cell, len(t.header))
 	for i, h := range t.header {
-		names[i] = nameOf(h)
+		names[i].text = nameOf(h)
 	}
-	for _, row := range append([][]string{names}, t.rows...) {
+	for _, row := range append([][]cell{names}, t.rows...) {
 		cells := make([]string, len(row))
-		for i, cell := range row {
-			cells[i] = human.Fit(cell, widths[i], isFigure(t.header[i]))
+		for i, c := range row {
+			cells[i] = human.Fit(human.CutBefore(c.text, c.end, widths[i]), widths[i], isFigure(t.header[i]))
 		}
 		fmt.Fprintln(w, strings.TrimRight(indent+strings.Join(cells, gap), " "))
 	}
@@ -92,23 +104,38 @@ func (t *table) widths() []int {
 	for i, h := range t.header {
 		widths[i] = human.Width(nameOf(h))
 		for _, row := range t.rows {
-			widths[i] = max(widths[i], human.Width(row[i]))
+			widths[i] = max(widths[i], row[i].width())
 		}
 	}
 	return widths
 }
 
+// leasts returns how narrow each column may be: least, or as wide as the widest end and a part of the text.
+func (t *table) leasts(least int) []int {
+	leasts := make([]int, len(t.header))
+	for i := range leasts {
+		leasts[i] = least
+		for _, row := range t.rows {
+			if n := human.Width(row[i].end); n > 0 {
+				leasts[i] = max(leasts[i], min(least, leastBegin)+n)
+			}
+		}
+	}
+	return leasts
+}
+
 // fit narrows the widest texts until the columns have room in width, and reports whether they do.
-// It narrows no text below least.
+// It narrows no text below least, and cuts off no end.
 func (t *table) fit(widths []int, width, least int) bool {
 	over := len(gap)*(len(widths)-1) - width
 	for _, n := range widths {
 		over += n
 	}
+	leasts := t.leasts(least)
 	for ; over > 0; over-- {
 		widest := -1
 		for i, n := range widths {
-			if !isFigure(t.header[i]) && n > least && (widest < 0 || n > widths[widest]) {
+			if !isFigure(t.header[i]) && n > leasts[i] && (widest < 0 || n > widths[widest]) {
 				widest = i
 			}
 		}

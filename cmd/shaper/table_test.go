@@ -54,6 +54,37 @@ func TestTableWithoutRoom(t *testing.T) {
 	}
 }
 
+// In a narrow terminal a class shows both what it waits for and for how long, and the column by which
+// it is sorted.
+func TestWaitsForInANarrowTerminal(t *testing.T) {
+	now := time.Now()
+	waits := func(name, parent, rate, of, limit string, left time.Duration) (c daemon.Class) {
+		c.Name, c.Parent, c.Rate = name, parent, stats.RateReading{Text: rate, Unit: unit.Messages.String()}
+		c.Now.Text, c.BacklogItems, c.BacklogBytes, c.WaitP99 = "9.69 messages/s", 283, 1400, stats.Seconds(12300*time.Millisecond)
+		c.WaitsFor = &stats.Hold{Class: of, Limit: limit, Until: now.Add(left)}
+		return c
+	}
+	all := []daemon.Class{waits("aggregator", "", "20 messages/s", "aggregator", "20 messages/s", 40*time.Millisecond),
+		waits("otp", "aggregator", "10 messages/s", "aggregator", "20 messages/s", 11900*time.Millisecond),
+		waits("bulk", "aggregator", "1 messages/h", "bulk", "1 messages/h", 59*time.Minute+44*time.Second)}
+	want := "CLASS                RATE              NOW  ITEMS  WAITS FOR             DROPPED\n" +
+		"aggregator  20 messages/s  9.69 messages/s    283  20 messages/s, 40ms         0\n" +
+		"  otp       10 messages/s  9.69 messages/s    283  20 messages/…, 11.9s        0\n" +
+		"  bulk       1 messages/h  9.69 messages/s    283  1 messages/h, 59m44s        0\n"
+	t.Setenv("COLUMNS", "80")
+	var out bytes.Buffer
+	if printClasses(&out, all, now, ""); !strings.HasPrefix(out.String(), want) || longest(out.String()) > 80 {
+		t.Errorf("got\n%s\nwant\n%s", &out, want)
+	}
+	for _, by := range []order{"p99", "-p99", "drain", "in-flight"} {
+		var out bytes.Buffer
+		name := strings.ToUpper(strings.ReplaceAll(strings.TrimPrefix(string(by), "-"), "-", " "))
+		if printClasses(&out, all, now, by); !strings.Contains(strings.SplitN(out.String(), "\n", 2)[0], name) || longest(out.String()) > 80 {
+			t.Errorf("sorted by %s:\n%s", by, &out)
+		}
+	}
+}
+
 // In a pipe nothing is cut or omitted.
 func TestTableInAPipe(t *testing.T) {
 	x := rand.New(rand.NewPCG(1, 2))
