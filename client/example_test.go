@@ -85,7 +85,7 @@ func ExampleLoadPolicy() {
 	fmt.Println(err)
 	// Output:
 	// codes 20 messages/s
-	// client: testdata/shaper.toml has no class "code"; did you mean "codes"?
+	// client: testdata/shaper.toml: there is no class "code"; did you mean "codes"?
 }
 
 // A rate that cannot limit requests is an error.

@@ -154,7 +154,7 @@ func (p *Policy) unknown(name string) error {
 	for _, class := range p.shaper.Classes() {
 		names = append(names, class.Name())
 	}
-	return fmt.Errorf("client: %s has no class %q; %s", p.path, name, policy.Hint(name, "classes", names))
+	return fmt.Errorf("client: %s: %s", p.path, policy.NoClass(name, names))
 }
 
 // Transport returns a Transport whose requests wait for a class of messages.

@@ -182,11 +182,11 @@ func TestPolicyErrors(t *testing.T) {
 		t.Error("a file that is missing is loaded")
 	}
 	for got, want := range map[string]string{
-		text(second(p.Class("bulks"))):                  `has no class "bulks"; did you mean "bulk"?`,
+		text(second(p.Class("bulks"))):                  `: there is no class "bulks"; did you mean "bulk"?`,
 		text(second(p.Transport("bytes"))):              "it would never limit",
-		text(second(p.Transport("nobody"))):             "has no class",
+		text(second(p.Transport("nobody"))):             "there is no class",
 		text(second(p.Limits("bulk", ""))):              "it would never limit",
-		text(second(p.Limits("bytes", "nobody-knows"))): "has no class",
+		text(second(p.Limits("bytes", "nobody-knows"))): "there is no class",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the error is %q, want %q", got, want)

@@ -91,7 +91,7 @@ func noClass(name string, p *policy.Policy) error {
 	for _, c := range p.Classes {
 		names = append(names, c.Name)
 	}
-	return &Error{Code: CodeNotFound, Message: fmt.Sprintf("there is no class %q; %s", name, policy.Hint(name, "classes", names))}
+	return &Error{Code: CodeNotFound, Message: policy.NoClass(name, names)}
 }
 
 // usageError returns the answer to a request that makes no sense.

@@ -36,7 +36,7 @@ func (c *checker) exists(key, name string) bool {
 	if len(c.p.Classes) == 0 {
 		allowed = fmt.Sprintf("write a section [class.%s]", plainName(name))
 	}
-	c.wrong(key, fmt.Sprintf("there is no class %q", name), allowed)
+	c.wrong(key, noClass(name), allowed)
 	return false
 }
 

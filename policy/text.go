@@ -6,6 +6,15 @@ import (
 	"unicode"
 )
 
+// NoClass says that a class does not exist, and what to write instead. names are those of the classes
+// that do.
+func NoClass(name string, names []string) string {
+	return noClass(name) + "; " + Hint(name, "classes", names)
+}
+
+// noClass says that a class does not exist.
+func noClass(name string) string { return fmt.Sprintf("there is no class %q", name) }
+
 // Hint says what to write instead of a name that does not exist: the most similar of names,
 // or else all of them. all says in the plural what they name: "classes".
 func Hint(name, all string, names []string) string {

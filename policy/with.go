@@ -13,7 +13,7 @@ func (p *Policy) With(class string, values map[string]string) (*Policy, error) {
 	r := &report{bad: map[string]bool{}}
 	i := slices.IndexFunc(p.Classes, func(c Class) bool { return c.Name == class })
 	if i < 0 {
-		r.wrongAt(0, join("class", class), fmt.Sprintf("there is no class %q", class),
+		r.wrongAt(0, join("class", class), noClass(class),
 			Hint(class, "classes", namesOf(p.Classes, className)))
 		return nil, r.errs
 	}

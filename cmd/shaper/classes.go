@@ -62,7 +62,7 @@ func onlyClass(all []daemon.Class, name string) ([]daemon.Class, error) {
 		for i, c := range all {
 			names[i] = c.Name
 		}
-		return nil, usageError("there is no class %q; %s", name, policy.Hint(name, "classes", names))
+		return nil, usageError("%s", policy.NoClass(name, names))
 	}
 	return all[i : i+1], nil
 }
