@@ -106,14 +106,41 @@ func reduce(from *int64, n int64) int64 {
 }
 
 // Amend implements Amender. What costs more is logged as a departure of now. What costs less
-// is taken out of the log, from when the item was charged on: it may have left later.
+// is taken out of the log, from when the item was charged on: it may have left later. An item that
+// fills fewer windows then is noted that much earlier.
 func (l *SlidingLog) Amend(now, then time.Time, n int64) {
 	if n >= 0 {
 		l.Take(now, now, n)
 		return
 	}
-	l.forget(max(now.Sub(l.zero), 0))
-	if at := max(then.Sub(l.zero), 0); plus(at, l.window) > now.Sub(l.zero) {
+	since, at := max(now.Sub(l.zero), 0), max(then.Sub(l.zero), 0)
+	l.forget(since)
+	switch {
+	case l.isLarge(at):
+		l.shorten(l.firstFrom(at), -n)
+	case plus(at, l.window) > since:
 		l.withdraw(at, math.MaxInt64, -n)
 	}
+}
+
+// shorten takes up to n units out of an entry, and makes it earlier by as many windows as it fills no more, but no
+// earlier than the one before it.
+func (l *SlidingLog) shorten(entry int, n int64) {
+	d, filled := l.log.at(entry), l.spread(l.unitsIn(entry))
+	l.withdraw(d.at, math.MaxInt64, min(n, l.unitsIn(entry)))
+	if d.at -= filled - l.spread(l.unitsIn(entry)); entry > 0 {
+		d.at = max(d.at, l.log.at(entry-1).at)
+	}
+}
+
+// isLarge reports whether the item that was charged at a time is in the log as one that fills several windows, by
+// the limit of now. No other such item is charged within a window of it, since that waits until the log is empty.
+func (l *SlidingLog) isLarge(at time.Duration) bool {
+	first := l.firstFrom(at)
+	if first == l.log.n || at < l.changed {
+		return false
+	}
+	late := l.spread(l.unitsIn(first))
+	left := l.log.at(first).at - late
+	return late > 0 && left >= at && left < plus(at, l.window)
 }

@@ -39,9 +39,10 @@ type SlidingLog struct {
 	limit  int64         // units in a window
 	grain  time.Duration // departures within the same grain become one; 0: each is kept
 
-	zero time.Time // when the log began
-	log  ring
-	base int64 // total before the first departure in the log; totals may wrap round, since only differences count
+	zero    time.Time     // when the log began
+	changed time.Duration // since when, from zero on, what leaves is noted by this limit
+	log     ring
+	base    int64 // total before the first departure in the log; totals may wrap round, since only differences count
 }
 
 // A departure is an entry of the log.
@@ -55,6 +56,7 @@ type departure struct {
 func NewSlidingLog(now time.Time, rate unit.Rate, window time.Duration) *SlidingLog {
 	l := &SlidingLog{window: max(window, 1), zero: now}
 	l.SetRate(now, rate, 0)
+	l.changed = 0
 	return l
 }
 
@@ -113,8 +115,11 @@ func (l *SlidingLog) Alone() bool { return false }
 
 // SetRate implements Limiter. What has left in the window counts against the new
 // limit. The length of the window does not change.
-func (l *SlidingLog) SetRate(_ time.Time, rate unit.Rate, _ int64) {
-	l.limit, l.grain = windowLimit(rate, l.window), 0
+func (l *SlidingLog) SetRate(now time.Time, rate unit.Rate, _ int64) {
+	if limit := windowLimit(rate, l.window); limit != l.limit {
+		l.limit, l.changed = limit, plus(max(now.Sub(l.zero), 0), 1)
+	}
+	l.grain = 0
 	if l.limit > maxDepartures {
 		l.grain = l.window/(maxDepartures-2) + 1
 	}

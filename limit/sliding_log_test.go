@@ -148,10 +148,10 @@ func TestLogGivesBackToItemsThatLeftLate(t *testing.T) {
 		l := NewSlidingLog(at(0), s.rate(), s.window)
 		var then []time.Duration // when each item was charged
 		var left []event         // when it left, and what it costs
-		now := time.Duration(0)
+		now, largest := time.Duration(0), rapid.SampledFrom([]int64{1, 1, 3}).Draw(t, "largest")
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now += time.Duration(rapid.IntRange(0, 200).Draw(t, "pause"))
-			n := anyCost(t, s.limit)
+			n := anyCost(t, s.limit*largest)
 			if leaves := !l.Next(at(now), 0, n).After(at(now)); leaves && !logAllows(s, left, now, n) {
 				t.Fatalf("at %d, %d units may leave, after %v, charged at %v", now, n, left, then)
 			} else if leaves {
@@ -165,12 +165,61 @@ func TestLogGivesBackToItemsThatLeftLate(t *testing.T) {
 			if rapid.Bool().Draw(t, "left") && left[i].at == then[i] && now-then[i] < s.window {
 				l.Left(at(now), at(then[i]), left[i].n)
 				left[i].at = now
-			} else if back := rapid.Int64Range(0, left[i].n).Draw(t, "back"); back > 0 && now-then[i] < s.window {
+			} else if back := rapid.Int64Range(0, left[i].n).Draw(t, "back"); back > 0 && now-then[i] < s.window*time.Duration(largest) {
 				l.Amend(at(now), at(then[i]), -back)
 				left[i].n -= back
 			}
 		}
 	})
+}
+
+// An item of several windows that costs less after all fills only as many as it needs, from when it left. What is
+// given back to an item that is out of the log is taken from no other one.
+func TestLogGivesBackWindows(t *testing.T) {
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		left, answered time.Duration // 0: it has not left
+		back           int64         // of 25 units
+		other          int64         // are charged after 3 s
+		next           time.Duration // when 10 units may leave
+	}{
+		"all of it":                     {0, 200 * ms, 25, 0, 200 * ms},
+		"two windows":                   {0, 200 * ms, 20, 0, second},
+		"one window":                    {0, 200 * ms, 10, 0, 2 * second},
+		"less than a window":            {0, 200 * ms, 4, 0, 3 * second},
+		"two windows, late":             {0, 1500 * ms, 20, 0, 1500 * ms},
+		"one window, late":              {0, 1500 * ms, 10, 0, 2 * second},
+		"two windows, after it left":    {500 * ms, 700 * ms, 20, 0, 1500 * ms},
+		"late, after it left":           {500 * ms, 2200 * ms, 10, 0, 2500 * ms},
+		"too late":                      {0, 3200 * ms, 20, 1, 4 * second},
+		"too late, behind a large item": {0, 3200 * ms, 20, 25, 6 * second},
+	} {
+		l := NewSlidingLog(at(0), perSecond(10), second)
+		l.Take(at(0), at(0), 25)
+		l.Left(at(c.left), at(0), 25)
+		if c.other > 0 {
+			l.Take(at(0), at(3*second), c.other)
+		}
+		l.Amend(at(c.answered), at(0), -c.back)
+		if next := latest(l.Next(at(c.answered), 0, 10), at(c.answered)); !next.Equal(at(c.next)) {
+			t.Errorf("%s: the next 10 leave at %v, want %v", name, next.Sub(start), c.next)
+		}
+	}
+}
+
+// An item that fits no longer looks like one of several windows that was charged long before. It gives nothing
+// back for another one that was.
+func TestLogGivesBackToNoOtherIfTheLimitChanges(t *testing.T) {
+	const ms = time.Millisecond
+	l := NewSlidingLog(at(0), perSecond(10), second)
+	l.Take(at(0), at(0), 5)
+	l.Take(at(0), at(2500*ms), 5)
+	l.SetRate(at(2600*ms), perSecond(2), 0)
+	l.Amend(at(2700*ms), at(0), -5)
+	l.SetRate(at(2800*ms), perSecond(10), 0)
+	if next := l.Next(at(2800*ms), 0, 10); !next.Equal(at(3500 * ms)) {
+		t.Errorf("the next 10 leave at %v, want 3.5s", next.Sub(start))
+	}
 }
 
 // mostInWindow returns how many units left in the window that ends at an instant.
