@@ -6,8 +6,8 @@ import (
 )
 
 // An Amender is a Limiter that can correct what it has charged, when somebody knows better
-// what an item costs. Answers say that of messages and tokens; a limit of another kind charges more,
-// but does not know how much less still counts.
+// what an item costs. Answers say that of messages and tokens. A message that leaves in the turn of
+// another one costs less in bytes, too.
 type Amender interface {
 	// Amend says at now that the item that left at the time then costs n units more than Take
 	// charged for it; if n is negative, it costs less. What it costs less is given back as far

@@ -159,3 +159,19 @@ func TestAmendOfASuccessor(t *testing.T) {
 		})
 	}
 }
+
+// A bucket that has earned a charge back already does not get it again, whatever it counts.
+func TestAmendOfAFullBucket(t *testing.T) {
+	for _, kind := range []unit.Kind{unit.Bytes, unit.Packets, unit.Messages, unit.Connections, unit.Tokens} {
+		rate := unit.NewRate(kind, 10, time.Second)
+		for name, l := range map[string]Limiter{"token": NewToken(start, rate, 100), "gcra": NewGCRA(start, rate, 100)} {
+			l.Take(start, start, 100)
+			full := start.Add(10 * time.Second)
+			l.Take(full, full, 100)
+			Amend(l, full, start, -90)
+			if wait := l.Next(full, 0, 90).Sub(full); wait != 9*time.Second {
+				t.Errorf("%s of %v: 90 more leave %v after all that the bucket holds, want 9s", name, kind, wait)
+			}
+		}
+	}
+}

@@ -97,12 +97,10 @@ func (g *GCRA) SetRate(now time.Time, rate unit.Rate, burst int64) {
 	g.ebb()
 }
 
-// ebb notes how many whole units the bucket lacks now, if answers may give some back.
+// ebb notes how many whole units the bucket lacks now; see Token.ebb.
 func (g *GCRA) ebb() {
-	if g.rate.Kind().OfMessages() {
-		whole, _, _ := g.missing()
-		g.ebbs.note(g.now, whole)
-	}
+	whole, _, _ := g.missing()
+	g.ebbs.note(g.now, whole)
 }
 
 // missing returns how many units the bucket lacks now: whole units, and part/of of

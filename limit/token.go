@@ -84,11 +84,10 @@ func (t *Token) SetRate(now time.Time, r unit.Rate, burst int64) {
 	t.ebb(now)
 }
 
-// ebb notes how many whole tokens the bucket lacks, if answers may give some back.
+// ebb notes how many whole tokens the bucket lacks. Items may give some back in any unit: a message that
+// leaves by the charge for another one gives back bytes, too.
 func (t *Token) ebb(now time.Time) {
-	if t.rate.Kind().OfMessages() {
-		t.ebbs.note(now, int64(float64(t.bucket.Burst())-t.bucket.TokensAt(now)))
-	}
+	t.ebbs.note(now, int64(float64(t.bucket.Burst())-t.bucket.TokensAt(now)))
 }
 
 // Memory implements Limiter.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"shaper/policy"
+	"shaper/unit"
 )
 
 // underWay is what a class has let go and the provider has not answered.
@@ -111,5 +112,22 @@ func TestReloadKeepsWhatIsGivenBack(t *testing.T) {
 				t.Errorf("%s: %d messages leave after more answers, want %d or so", name, n, want-1)
 			}
 		})
+	}
+}
+
+// A message that leaves in the turn of a larger one gives bytes back. It gets back what still counts, and no
+// more: not what the bucket has earned since.
+func TestSettleInBytes(t *testing.T) {
+	for _, a := range []policy.Algorithm{policy.Token, policy.GCRA} {
+		conf := classBy(a, "100 B/s")
+		conf.Burst = policy.Burst{N: 1000, Kind: unit.Bytes}
+		sized := func(n int64) *Item { return &Item{Cost: Cost{Messages: 1, Bytes: n}} }
+		c := NewClass(start, conf)
+		enter(t, c, 0, Leaves, sized(1000))
+		c.Provider().Settle(start, start, Cost{Bytes: -900})
+		enter(t, c, 0, Leaves, sized(900))
+		enter(t, c, 10*second, Leaves, sized(1000))
+		c.Provider().Settle(at(10*second), start, Cost{Bytes: -90})
+		enter(t, c, 10*second, Waits, sized(90))
 	}
 }
