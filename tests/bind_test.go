@@ -21,7 +21,7 @@ import (
 func TestTwoSourceAddresses(t *testing.T) {
 	t.Parallel()
 	n := trial.Size(200, 2_000) // they are asked at once, and a client has patience for a minute
-	trial.Judge(t, 5*time.Millisecond, func() error {
+	trial.Judge(t, 5*time.Millisecond, func() *trial.Miss {
 		const gap = 50*time.Millisecond - 100*time.Microsecond // timestamps are that exact
 		rules := map[string]*spacing{"127.17.2.1": {gap: gap}, "127.17.2.2": {gap: gap}}
 		_, addr := httpServer(t, func(w http.ResponseWriter, r *http.Request) {
@@ -35,20 +35,19 @@ func TestTwoSourceAddresses(t *testing.T) {
 		began := time.Now()
 		statuses := askAll(t, d.addr("l"), n)
 		took := time.Since(began)
-		var wrong error
 		for from, rule := range rules {
 			accepted, refused, _ := rule.score()
 			t.Logf("from %s: %d accepted, %d refused, gaps of at least %v", from, accepted, refused, rule.closest())
 			if refused > 0 || accepted == 0 {
-				wrong = fmt.Errorf("from %s: %d requests are accepted and %d refused; the shortest gap is %v", from, accepted, refused, rule.closest())
+				t.Errorf("from %s: %d requests are accepted and %d refused; the shortest gap is %v", from, accepted, refused, rule.closest())
 			}
 		}
 		rate := float64(n-2) / took.Seconds()
 		trial.Figure(t, "requests from two addresses of 20/s", "%.2f/s", rate)
-		if wrong == nil && (statuses[http.StatusOK] != n || rate < 39) {
-			wrong = fmt.Errorf("%v within %v: %.2f requests a second, want 40", statuses, took, rate)
+		if statuses[http.StatusOK] != n {
+			t.Errorf("the statuses are %v, want %d of 200", statuses, n)
 		}
-		return wrong
+		return trial.Least(rate, 39, 26, "%d within %v: %.2f requests a second, want 40; one address alone has 20", n, took, rate)
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"sync"
@@ -103,10 +104,10 @@ func (m *model) charge(second, n int64, team string) bool {
 // refuses none, at least 95 % of the tokens are used, and the teams have equal shares.
 func TestTokensOfAModel(t *testing.T) {
 	t.Parallel()
-	trial.Judge(t, 10*time.Millisecond, func() error { return shareModel(t, int64(trial.Size(4, 30))) })
+	trial.Judge(t, 10*time.Millisecond, func() *trial.Miss { return shareModel(t, int64(trial.Size(4, 30))) })
 }
 
-func shareModel(t *testing.T, seconds int64) error {
+func shareModel(t *testing.T, seconds int64) *trial.Miss {
 	m := &model{perSecond: 5000, seconds: map[int64]int64{}, teams: map[string]int64{}}
 	_, addr := httpServer(t, m.serve)
 	d := start(t, plain(), fmt.Sprintf(modelPolicy, addr))
@@ -139,14 +140,12 @@ func shareModel(t *testing.T, seconds int64) error {
 	}
 	share := 100 * float64(used) / float64(seconds*m.perSecond)
 	trial.Figure(t, "tokens used; refused; by team", "%.1f %%; %d; %v", share, m.refused, m.teams)
-	var wrong error
-	if m.refused > 0 || share < 95 {
-		wrong = fmt.Errorf("%d requests were refused, and %.1f %% of the tokens used", m.refused, share)
-	}
+	wrong := trial.Join(
+		trial.Most(m.refused, 0, 20, "%d requests were refused", m.refused),
+		trial.Least(share, 95, 50, "%.1f %% of the tokens were used", share))
 	for team, n := range m.teams {
-		if off := 4*float64(n)/float64(total) - 1; off < -0.05 || off > 0.05 {
-			wrong = fmt.Errorf("team %s got %+.1f %% of its share", team, 100*off)
-		}
+		off := 4*float64(n)/float64(total) - 1
+		wrong = trial.Join(wrong, trial.Most(math.Abs(off), 0.05, 0.2, "team %s got %+.1f %% of its share", team, 100*off))
 	}
 	return wrong
 }
@@ -199,7 +198,7 @@ class    = "acme"
 	e := bind(t, d.addr("gateway"), "acme")
 	parts, sum := []int{7, 1, 3, 1, 7, 3, 1}, 0
 	// What a busy provider reads late, it reads at once, and with one timestamp.
-	trial.Judge(t, gap/2, func() error {
+	trial.Judge(t, gap/2, func() (wrong *trial.Miss) {
 		for i, n := range parts {
 			e.write(appendPDU(nil, 4, 0, uint32(1000+i), longSMS(n)))
 			sum += n
@@ -207,11 +206,10 @@ class    = "acme"
 		waitFor(t, "all have arrived", func() bool { return len(p.got()) == len(parts) })
 		got := p.got()
 		for i := range got[1:] {
-			if after := got[i+1].at.Sub(got[i].at); after < time.Duration(parts[i])*gap {
-				return fmt.Errorf("after %d parts, the gap is %v, want at least %v", parts[i], after, time.Duration(parts[i])*gap)
-			}
+			after, want := got[i+1].at.Sub(got[i].at), time.Duration(parts[i])*gap
+			wrong = trial.Join(wrong, trial.Least(after, want, 0, "after %d parts, the gap is %v, want at least %v", parts[i], after, want))
 		}
-		return nil
+		return wrong
 	})
 	if n := d.metric(`shaper_class_sent_messages_total{class="acme",direction="upstream"}`); n != float64(sum) {
 		t.Errorf("%v parts were counted, want %d", n, sum)

@@ -1,7 +1,6 @@
 package tests
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,16 +19,18 @@ func startFour(t *testing.T, member fleetMember) *fleetRun {
 	return startFleet(t, []fleetMember{member, member, member, member})
 }
 
-// recovers returns when the limit is used again. That takes long only if a busy machine makes calls take long.
+// recovers returns when the limit is used again. That takes long only if a busy machine makes calls take long. In one second
+// of 20, even such a machine uses most of the limit.
 func (r *fleetRun) recovers(what string) {
 	r.t.Helper()
-	trial.Judge(r.t, 5*time.Millisecond, func() error {
-		for begin := r.now(); r.now() < begin+20*time.Second; time.Sleep(5 * time.Millisecond) {
-			if now := r.now(); now > begin+time.Second && r.used(now-time.Second, now) > 0.85 {
-				return nil
+	trial.Judge(r.t, 5*time.Millisecond, func() *trial.Miss {
+		best := 0.
+		for begin := r.now(); r.now() < begin+20*time.Second && best <= 0.85; time.Sleep(5 * time.Millisecond) {
+			if now := r.now(); now > begin+time.Second {
+				best = max(best, r.used(now-time.Second, now))
 			}
 		}
-		return fmt.Errorf("20 s after %s, %.0f %% of the limit is used; a call takes %v", what, 100*r.used(r.now()-time.Second, r.now()), r.roundTrip())
+		return trial.Least(best, 0.85, 0.6, "within 20 s after %s, at most %.0f %% of the limit is used in a second; a call takes %v", what, 100*best, r.roundTrip())
 	})
 }
 
@@ -139,5 +140,5 @@ func TestFleetSlowStore(t *testing.T) {
 	time.Sleep(2 * time.Second)
 	p99 := percentile(run.localTimes(), 99)
 	trial.Figure(t, "local time of an item, store slow", "%v", p99)
-	w.Below(t, "the 99th of 100 items", p99, time.Millisecond)
+	w.Judge(t, time.Millisecond/2, trial.Most(p99, time.Millisecond, 50*time.Millisecond, "the 99th of 100 items takes %v, want at most 1 ms", p99))
 }

@@ -80,10 +80,12 @@ func TestFleetSharesOneAccount(t *testing.T) {
 			p := spacedProvider(t, rule)
 			fleet := fleetOf(t, members, plain(), store.Addr, p, c.class)
 			sum := c.first + (members-1)*c.others
-			trial.Judge(t, 200*time.Microsecond, func() error {
+			trial.Judge(t, 200*time.Microsecond, func() *trial.Miss {
 				sendAll(t, fleet, c.first, c.others)
 				_, refused, took := rule.score()
 				used := float64(sum-1) * float64(rule.gap) / float64(took)
+				// A busy machine causes refusals, since a member may be late, and each is a pause of a second or more.
+				without := float64(rule.gap) / float64(rule.meanBelow(time.Second))
 				trial.Figure(t, c.name+": refused; of the limit", "%d of %d; %.2f %%", refused, sum, 100*used)
 				t.Logf("%d messages of %d shapers in %v: %d refused, %.2f %% of the limit; the shortest gap is %v", sum, members, took, refused, 100*used, rule.closest())
 				drawFleet(t, fmt.Sprintf("%d messages of %d shapers to one account of 20 messages/s: %d refused, shortest gap %v, %.1f %% of the limit",
@@ -91,10 +93,10 @@ func TestFleetSharesOneAccount(t *testing.T) {
 				if used > 1.0 {
 					t.Errorf("%.1f %% of the limit was used", 100*used)
 				}
-				if used < 0.98 {
-					return fmt.Errorf("%.1f %% of the limit was used, want 98 %%", 100*used)
-				}
-				return rule.check(sum)
+				return trial.Join(
+					trial.Least(used, 0.98, 0.2, "%.1f %% of the limit was used, want 98 %%", 100*used),
+					trial.Least(without, 0.98, 0.65, "%.1f %% of the limit was used without the pauses, want 98 %%", 100*without),
+					rule.check(sum))
 			})
 		})
 	}
@@ -183,7 +185,7 @@ func pauseTogether(t *testing.T, per string) {
 		return 0
 	})
 	fleet := fleetOf(t, 3, plain(), store.Addr, p, fmt.Sprintf("%srate = \"40 messages/s\"\nheadroom = \"2%%\"\non_throttle = { pause = \"%v\" }", per, pause))
-	trial.Judge(t, 20*time.Millisecond, func() error {
+	trial.Judge(t, 20*time.Millisecond, func() *trial.Miss {
 		sendAll(t, fleet, 20, 20)
 		all := p.got()
 		refused := slices.IndexFunc(all, func(s submission) bool { return s.status != 0 })
@@ -196,10 +198,7 @@ func pauseTogether(t *testing.T, per string) {
 			}
 		}
 		t.Logf("of %d messages, number %d was refused, and %d came during the pause", len(all), refused, early)
-		if early > 0 {
-			return fmt.Errorf("%d messages came during the pause", early)
-		}
-		return nil
+		return trial.Most(early, 0, 10, "%d messages came during the pause", early)
 	})
 }
 

@@ -145,7 +145,7 @@ func hey(t *testing.T, args ...string) map[string]int {
 func TestHeyKeepsTheGap(t *testing.T) {
 	t.Parallel()
 	n := trial.Size(300, 1000)
-	trial.Judge(t, 5*time.Millisecond, func() error {
+	trial.Judge(t, 5*time.Millisecond, func() *trial.Miss {
 		rule := &spacing{gap: 10 * time.Millisecond}
 		d := start(t, plain(), fmt.Sprintf(httpPolicy, "", spacedServer(t, rule)))
 		statuses := hey(t, "-n", strconv.Itoa(n), "-c", "100", "http://"+d.addr("api")+"/")

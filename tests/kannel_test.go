@@ -150,7 +150,7 @@ func TestKannel(t *testing.T) {
 	alone := &spacing{gap: 50 * time.Millisecond}
 	n := trial.Size(40, 200)
 	newKannel(t, spacedProvider(t, alone).addr).campaign(n)
-	trial.Judge(t, 5*time.Millisecond, func() error { return kannelThroughShaper(t, alone, n) })
+	trial.Judge(t, 5*time.Millisecond, func() *trial.Miss { return kannelThroughShaper(t, alone, n) })
 }
 
 // campaign sends n messages, and one that takes three PDUs.
@@ -163,7 +163,7 @@ func (k *kannel) campaign(n int) {
 
 // kannelThroughShaper runs a campaign through shaper, and checks that the provider refuses nothing
 // and that enquire_link waits for no submit. Alone is the rule of the provider without shaper.
-func kannelThroughShaper(t *testing.T, alone *spacing, n int) error {
+func kannelThroughShaper(t *testing.T, alone *spacing, n int) *trial.Miss {
 	rule := &spacing{gap: 50 * time.Millisecond}
 	d := start(t, plain(), fmt.Sprintf(kannelPolicy, spacedProvider(t, rule).addr))
 	k := newKannel(t, d.addr("gateway"))
@@ -193,18 +193,15 @@ func kannelThroughShaper(t *testing.T, alone *spacing, n int) error {
 		t.Error("no enquire_link was sent while submits of the same bind waited")
 	}
 	most := time.Duration(all) * rule.gap * 107 / 100 // headroom takes 2 %
-	if took > most || slow > 5*time.Millisecond || overtook < 10 {
-		return fmt.Errorf("want %d PDUs within %v, and answers to enquire_link within 5 ms, 10 of them while submits of the same bind wait", all, most)
-	}
-	if err := rule.check(all); err != nil {
-		return err
-	}
+	wrong := trial.Join(
+		trial.Most(took, most, 3*most, "%d PDUs came within %v, want %v", all, took, most),
+		trial.Most(slow, 5*time.Millisecond, time.Second, "enquire_link is answered after %v, want at most 5 ms", slow),
+		trial.Least(overtook, 10, 1, "%d enquire_links were sent while submits of the same bind waited, want 10", overtook),
+		rule.check(all))
 	accepted, refused, took = alone.score()
 	t.Logf("without shaper: accepted %d in %.2f s, throttled %d", accepted, took.Seconds(), refused)
-	if accepted > all/2 || refused < accepted {
-		return fmt.Errorf("without shaper, the provider throttles too little to show anything")
-	}
-	return nil
+	return trial.Join(wrong,
+		trial.Most(accepted, min(all/2, refused), all, "without shaper, the provider throttles %d and accepts %d: too little to show anything", refused, accepted))
 }
 
 // Two gateways, each with its own bind, together keep the provider's limit.
@@ -229,7 +226,7 @@ func TestKannelsShareAnAccount(t *testing.T) {
 // A passcode waits for at most one gap, however many messages of the same account and bind wait.
 func TestPasscodesGoFirst(t *testing.T) {
 	const gap = 50 * time.Millisecond
-	trial.Judge(t, 5*time.Millisecond, func() error {
+	trial.Judge(t, 5*time.Millisecond, func() *trial.Miss {
 		rule := &spacing{gap: gap}
 		p := spacedProvider(t, rule)
 		d := start(t, plain(), fmt.Sprintf(`
@@ -268,7 +265,7 @@ class       = "otp"
 			sent := time.Now()
 			sequence := e.submit("otp1", 1)
 			if status := e.answerTo(sequence); status != 0 {
-				return fmt.Errorf("a passcode is answered with status %#x; the shortest gap was %v", status, rule.closest())
+				t.Fatalf("a passcode is answered with status %#x; the shortest gap was %v", status, rule.closest())
 			}
 			slowest = max(slowest, arrivalOf(p, "otp1", sequence).Sub(sent))
 			time.Sleep(113 * time.Millisecond) // not a multiple of the gap
@@ -276,10 +273,12 @@ class       = "otp"
 		_, refused, _ := rule.score()
 		waiting := d.class("bulk").Backlog
 		t.Logf("passcodes wait at most %v, while %d other messages wait; %d are throttled", slowest, waiting, refused)
-		if slowest > gap+gap/50+5*time.Millisecond || refused > 0 || waiting < 900 {
-			return fmt.Errorf("passcodes wait %v, want at most one gap of %v; %d throttled, want 0; %d others wait, want 900", slowest, gap+gap/50, refused, waiting)
+		if refused > 0 {
+			t.Errorf("%d are throttled, want none", refused)
 		}
-		return nil
+		return trial.Join(
+			trial.Most(slowest, gap+gap/50+5*time.Millisecond, 20*gap, "passcodes wait %v, want at most one gap of %v", slowest, gap+gap/50),
+			trial.Least(waiting, 900, 500, "%d others wait, want 900", waiting))
 	})
 }
 

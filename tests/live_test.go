@@ -1,8 +1,6 @@
 package tests
 
 import (
-	"errors"
-	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -39,7 +37,7 @@ class = "a"
 			waitFor(t, "bytes arrive", func() bool { return r.total() > 0 })
 
 			for rate, bytes := range map[string]float64{"5MB/s": 5e6, "400kB/s": 4e5} {
-				trial.Judge(t, 10*time.Millisecond, func() error {
+				trial.Judge(t, 10*time.Millisecond, func() *trial.Miss {
 					change(p, policy("1MB/s"), "1MB/s") // the rate before the change
 					time.Sleep(200 * time.Millisecond)
 					change(p, policy(rate), rate)
@@ -52,22 +50,23 @@ class = "a"
 	}
 }
 
-// checkReached returns an error unless bytes arrive at the rate from 100 ms after changed on.
-func checkReached(t *testing.T, how string, r *recorder, changed time.Time, rate float64) error {
+// checkReached returns a Miss unless bytes arrive at the rate from 100 ms after changed on. On a busy
+// machine it may be off, but not by as much as the rate before.
+func checkReached(t *testing.T, how string, r *recorder, changed time.Time, rate float64) *trial.Miss {
 	deadline := changed.Add(100 * time.Millisecond)
 	got := float64(r.between(deadline, deadline.Add(500*time.Millisecond))) / 0.5
-	took := time.Duration(-1)
-	for d := time.Duration(0); d <= 500*time.Millisecond && took < 0; d += time.Millisecond {
-		window := float64(r.between(changed.Add(d), changed.Add(d+40*time.Millisecond))) / 0.04
+	took := time.Duration(0)
+	for ; took <= 500*time.Millisecond; took += time.Millisecond {
+		window := float64(r.between(changed.Add(took), changed.Add(took+40*time.Millisecond))) / 0.04
 		if window > 0.8*rate && window < 1.2*rate {
-			took = d
+			break
 		}
 	}
 	t.Logf("%s to %.0f B/s: reached %v after the command; from 100 ms on %.0f B/s", how, rate, took, got)
-	if took < 0 || took > 100*time.Millisecond || got < 0.95*rate || got > 1.05*rate {
-		return fmt.Errorf("%s: the connection does not have the new rate within 100 ms", how)
-	}
-	return nil
+	return trial.Join(
+		trial.Most(took, 100*time.Millisecond, time.Second, "%s: the connection has the new rate after %v, want at most 100 ms", how, took),
+		trial.Least(got, 0.95*rate, 0.22*rate, "%s: from 100 ms on, %.0f B/s of %.0f B/s", how, got, rate),
+		trial.Most(got, 1.05*rate, 2*rate, "%s: from 100 ms on, %.0f B/s of %.0f B/s", how, got, rate))
 }
 
 // crowd is an upstream of many connections. It does not read connection 0.
@@ -152,7 +151,7 @@ class = "a"
 	})
 	p.must("set", "a", "rate=20MB/s")
 	c.measure(time.Second) // pieces that were sized for the old rate leave first
-	trial.Judge(t, 20*time.Millisecond, func() error {
+	trial.Judge(t, 20*time.Millisecond, func() *trial.Miss {
 		got, sum := c.measure(trial.Size(3*time.Second, 5*time.Second))
 		fair := rate / 100. // a session's share with 100 sessions
 		tenth := got[len(got)/10]
@@ -161,9 +160,9 @@ class = "a"
 		if sum > 1.1*rate { // some of it was sent before the measurement
 			t.Errorf("99 sessions get %.0f B/s, want at most 1.1 times the rate", sum)
 		}
-		if sum < 0.98*rate || sum > 1.02*rate || tenth < 0.98*fair {
-			return errors.New("the rate of 99 sessions, or the share of the tenth slowest, is off by more than 2 %")
-		}
-		return nil
+		return trial.Join(
+			trial.Least(sum, 0.98*rate, 0.3*rate, "99 sessions have %.2f %% of the rate", 100*sum/rate),
+			trial.Most(sum, 1.02*rate, 1.1*rate, "99 sessions have %.2f %% of the rate", 100*sum/rate),
+			trial.Least(tenth, 0.98*fair, 0.2*fair, "the tenth slowest session has %.2f %% of its share", 100*tenth/fair))
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,10 +32,10 @@ type transfer struct{ Seconds, Bytes float64 }
 // deviation returns the relative deviation of a transfer from a rate.
 func (tr transfer) deviation(rate float64) float64 { return tr.Bytes/tr.Seconds/rate - 1 }
 
-// check returns an error if the server's rate is off by more than 0.5 % over all, or by more than
-// 2 % in any whole second. It fails the test if the server received much more than the rate allows
+// check returns a Miss if the server's rate is off by more than 0.5 % over all, or by more than
+// 2 % in any whole second; on a busy machine it may be off by half over all. It fails the test if the server received much more than the rate allows
 // in half a second more: on a busy machine iperf3 may measure its time that badly.
-func (r iperfReport) check(t *testing.T, rate float64) error {
+func (r iperfReport) check(t *testing.T, rate float64) *trial.Miss {
 	all := r.Server.End.Received
 	worst := 0.
 	for _, second := range r.Server.Intervals[:min(iperfSeconds, len(r.Server.Intervals))] {
@@ -47,15 +48,11 @@ func (r iperfReport) check(t *testing.T, rate float64) error {
 	if excess := all.Bytes - rate*(all.Seconds+0.5); excess > 64<<10 {
 		t.Errorf("received %.0f bytes more than the rate allows in %.2f s", excess, all.Seconds)
 	}
-	switch {
-	case len(r.Server.Intervals) < iperfSeconds:
-		return fmt.Errorf("iperf3 measured only %d seconds", len(r.Server.Intervals))
-	case math.Abs(all.deviation(rate)) > 0.005:
-		return fmt.Errorf("the rate is off by more than 0.5 %% over all")
-	case math.Abs(worst) > 0.02:
-		return fmt.Errorf("the rate is off by more than 2 %% in a second")
-	}
-	return nil
+	const anything = 100 // in a second, a busy machine may receive what was sent in others
+	return trial.Join(
+		trial.Least(len(r.Server.Intervals), iperfSeconds, iperfSeconds/2, "iperf3 measured only %d seconds", len(r.Server.Intervals)),
+		trial.Most(math.Abs(all.deviation(rate)), 0.005, 0.5, "the rate is off by %+.2f %% over all", 100*all.deviation(rate)),
+		trial.Most(math.Abs(worst), 0.02, anything, "the rate is off by %+.2f %% in a second", 100*worst))
 }
 
 // Bytes through a leaky class arrive at its rate, in each second and from the start.
@@ -81,12 +78,8 @@ listen = "127.0.0.1:0"
 upstream = "127.0.0.1:`+port+`"
 class = "a"
 `)
-			trial.Judge(t, 10*time.Millisecond, func() error {
-				r, err := iperf(t, iperf3, port, p.addr("a"), test.piece)
-				if err != nil {
-					return err
-				}
-				return r.check(t, test.bytes)
+			trial.Judge(t, 10*time.Millisecond, func() *trial.Miss {
+				return iperf(t, iperf3, port, p.addr("a"), test.piece).check(t, test.bytes)
 			})
 		})
 	}
@@ -96,7 +89,7 @@ class = "a"
 var iperfSeconds = trial.Size(5, 10)
 
 // iperf runs a server on a port, and a client that sends to it through shaper.
-func iperf(t *testing.T, iperf3, port, through, piece string) (r iperfReport, err error) {
+func iperf(t *testing.T, iperf3, port, through, piece string) (r iperfReport) {
 	server := exec.Command(iperf3, "--server", "--json", "--one-off", "--bind", "127.0.0.1", "--port", port)
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
@@ -110,13 +103,10 @@ func iperf(t *testing.T, iperf3, port, through, piece string) (r iperfReport, er
 	}
 	out, err := exec.Command(iperf3, "--client", host, "--port", at, "--time", strconv.Itoa(iperfSeconds), "--length", piece,
 		"--json", "--get-server-output").Output()
-	if err := json.Unmarshal(out, &r); err != nil {
-		return r, fmt.Errorf("iperf3: %w: %s", err, out)
+	if json.Unmarshal(out, &r) != nil || r.Error != "" || err != nil {
+		t.Fatalf("iperf3: %v: %s%s", err, r.Error, out)
 	}
-	if r.Error != "" {
-		return r, fmt.Errorf("iperf3: %s", r.Error)
-	}
-	return r, err
+	return r
 }
 
 // A token class passes at most burst + rate*t bytes in any window of length t. The test looks at
@@ -139,7 +129,7 @@ class = "a"
 	// add no more than another burst, which is what the bucket holds.
 	const delay = 0.002
 	addr := p.addr("a")
-	trial.Judge(t, 2*time.Millisecond, func() error {
+	trial.Judge(t, 2*time.Millisecond, func() *trial.Miss {
 		excess := 0.
 		for range 3 {
 			r.reset()
@@ -149,16 +139,10 @@ class = "a"
 			time.Sleep(100 * time.Millisecond) // the bucket fills
 		}
 		t.Logf("the fullest window of three bursts has %.0f bytes more than rate*t; the burst is %d", excess, burst)
-		if excess > 2*burst {
-			t.Errorf("a window has %.0f bytes more than burst + rate*t", excess-burst)
-		}
-		if excess > burst+delay*rate {
-			return fmt.Errorf("a window has %.0f bytes more than burst + rate*t", excess-burst)
-		}
-		if excess < 0.5*burst { // the connection's beginning takes a part of it
-			return fmt.Errorf("the burst was not used")
-		}
-		return nil
+		return trial.Join(
+			trial.Most(excess, burst+delay*rate, 2*burst, "a window has %.0f bytes more than burst + rate*t", excess-burst),
+			// The connection's beginning takes a part of the burst.
+			trial.Least(excess, 0.5*burst, 0.02*burst, "of the burst, %.0f bytes were used", excess))
 	})
 }
 
@@ -191,7 +175,7 @@ listen = "127.0.0.1:0"
 upstream = "`+upstream+`"
 class = "a"
 `)
-	trial.Judge(t, 20*time.Millisecond, func() error {
+	trial.Judge(t, 20*time.Millisecond, func() *trial.Miss {
 		r.reset()
 		c := dial(t, "", p.addr("a"))
 		defer c.Close()
@@ -205,10 +189,7 @@ class = "a"
 		if got > 1.02*rate {
 			t.Errorf("%.0f B/s is more than 2 %% above the rate", got)
 		}
-		if got < 0.98*rate {
-			return fmt.Errorf("%.0f B/s is more than 2 %% below the rate", got)
-		}
-		return nil
+		return trial.Least(got, 0.98*rate, 0.5*rate, "%.0f B/s is more than 2 %% below the rate", got)
 	})
 }
 
@@ -230,20 +211,18 @@ upstream = "`+upstream+`"
 class = "a"
 `)
 	const gap = 2 * time.Second
-	trial.Judge(t, 25*time.Millisecond, func() error {
+	trial.Judge(t, 25*time.Millisecond, func() *trial.Miss {
 		r.reset()
 		send(t, p.addr("a"), 4)
 		waitFor(t, "all have passed", func() bool { return len(r.all()) == 4 })
 		t.Logf("gaps %v", r.gaps())
+		longest := slices.Max(r.gaps())
 		for _, g := range r.gaps() {
 			if g < gap-slew(gap) {
 				t.Errorf("a gap of %v is shorter than %v", g, gap)
 			}
-			if g > gap+50*time.Millisecond {
-				return fmt.Errorf("a gap of %v is longer than %v", g, gap)
-			}
 		}
-		return nil
+		return trial.Most(longest, gap+50*time.Millisecond, 2*gap, "a gap of %v is longer than %v", longest, gap)
 	})
 }
 
@@ -262,7 +241,7 @@ func send(t *testing.T, to string, n int) {
 // and counts the others.
 func TestDatagramsAreSpacedAndCounted(t *testing.T) {
 	const gap = 100 * time.Millisecond
-	trial.Judge(t, 5*time.Millisecond, func() error {
+	trial.Judge(t, 5*time.Millisecond, func() *trial.Miss {
 		r, upstream := recordUDP(t)
 		p := start(t, plain(), `
 [class.a]
@@ -290,9 +269,10 @@ class = "a"
 	})
 }
 
-// checkGaps fails the test if a gap is too short. It returns an error if a gap is too long, or if
-// the number of datagrams that were sent is not 21.
-func checkGaps(t *testing.T, gaps []time.Duration, gap time.Duration, sent int) error {
+// checkGaps fails the test if a gap is too short, or fewer than 21 datagrams were sent. It returns a
+// Miss if a gap is too long, or if more than 21 were sent: the first of them may have left before the
+// last has come.
+func checkGaps(t *testing.T, gaps []time.Duration, gap time.Duration, sent int) *trial.Miss {
 	least, most := time.Hour, time.Duration(0)
 	for _, g := range gaps {
 		least, most = min(least, g), max(most, g)
@@ -303,10 +283,10 @@ func checkGaps(t *testing.T, gaps []time.Duration, gap time.Duration, sent int) 
 		t.Errorf("%d datagrams were sent and %d arrived", sent, len(gaps)+1)
 	case least < gap-slew(gap):
 		t.Errorf("a gap of %v is shorter than %v", least, gap)
-	case sent != 21:
-		return fmt.Errorf("%d datagrams passed, want 21", sent)
-	case most > gap+10*time.Millisecond:
-		return fmt.Errorf("a gap of %v is more than 10 ms longer than %v", most, gap)
+	case sent < 21:
+		t.Errorf("%d datagrams passed, want 21", sent)
 	}
-	return nil
+	return trial.Join(
+		trial.Most(sent, 21, 31, "%d datagrams passed, want 21", sent),
+		trial.Most(most, gap+10*time.Millisecond, 20*gap, "a gap of %v is more than 10 ms longer than %v", most, gap))
 }

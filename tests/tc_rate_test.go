@@ -1,8 +1,8 @@
 package tests
 
 import (
-	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"strings"
@@ -114,7 +114,7 @@ func newLine(t *testing.T, s shape, mbit int) *line {
 // checkRates measures lines at the same time for a span, and checks their rates.
 func checkRates(t *testing.T, lines []*line, span time.Duration) {
 	t.Helper()
-	trial.Judge(t, 2*time.Millisecond, func() (err error) {
+	trial.Judge(t, 2*time.Millisecond, func() (wrong *trial.Miss) {
 		for _, l := range lines {
 			defer offer(t, l.near, l.far, l.flows, l.mbit, span+8*time.Second)()
 		}
@@ -124,15 +124,15 @@ func checkRates(t *testing.T, lines []*line, span time.Duration) {
 		}
 		time.Sleep(span)
 		for _, l := range lines {
-			err = errors.Join(err, l.check(t))
+			wrong = trial.Join(wrong, l.check(t))
 		}
-		return err
+		return wrong
 	})
 }
 
-// check ends the measurement. It fails the test if the rate is too high, and returns an error if
-// it is off by more than 0.5 %.
-func (l *line) check(t *testing.T) error {
+// check ends the measurement. It fails the test if the rate is too high, and returns a Miss if it is
+// off by more than 0.5 %; on a busy machine it may be off by a quarter.
+func (l *line) check(t *testing.T) *trial.Miss {
 	at, bytes := l.read()
 	rate := 8 * float64(bytes-l.before) / at.Sub(l.from).Seconds() / 1e6
 	deviation := rate/float64(l.mbit) - 1
@@ -145,10 +145,7 @@ func (l *line) check(t *testing.T) error {
 	if rate > 1.005*float64(l.mbit)+burst/at.Sub(l.from).Seconds() {
 		t.Errorf("%s: %.4f Mbit/s, more than rate and burst allow", l.name, rate)
 	}
-	if deviation < -0.005 || deviation > 0.005 {
-		return fmt.Errorf("%s: %.4f Mbit/s, %+.2f %% off", l.name, rate, 100*deviation)
-	}
-	return nil
+	return trial.Most(math.Abs(deviation), 0.005, 0.25, "%s: %.4f Mbit/s, %+.2f %% off", l.name, rate, 100*deviation)
 }
 
 // overTCP returns the flows with TCP instead of UDP, for rates that iperf3 does not reach with

@@ -2,7 +2,6 @@ package tests
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -176,8 +175,8 @@ type treeLoad struct {
 // effect within 100 ms, and no reload gives a burst or loses anything.
 func TestTreeIsReloadedInFlight(t *testing.T) {
 	l := startTree(t)
-	trial.Judge(t, 5*time.Millisecond, func() error {
-		return errors.Join(l.changesTo(treeAfter, 3e6, sharesAfter), l.changesTo(treeBefore, 4e6, sharesBefore))
+	trial.Judge(t, 5*time.Millisecond, func() *trial.Miss {
+		return trial.Join(l.changesTo(treeAfter, 3e6, sharesAfter), l.changesTo(treeBefore, 4e6, sharesBefore))
 	})
 	l.reload(treeAfter, 3e6)
 	l.shows(`
@@ -295,39 +294,43 @@ func (l *treeLoad) reload(policy string, root float64) (done time.Time) {
 // changesTo reloads, and returns an error unless the shares are as wanted from 100 ms later on. It
 // compares the shares of bytes in each tenth of a second, and those of connections over half a
 // second, because there are fewer of them.
-func (l *treeLoad) changesTo(policy string, root float64, want shares) error {
+func (l *treeLoad) changesTo(policy string, root float64, want shares) *trial.Miss {
 	const window, windows = 100 * time.Millisecond, 10
+	const sure = 0.2 // in a shorter time a busy machine may stand still
 	from := l.reload(policy, root).Add(window)
 	time.Sleep(time.Until(from.Add(windows * window)))
-	err := l.check("connections", want.connections, from, 5*window, 0.05)
+	wrong := trial.Join(l.check("connections", want.connections, from, 5*window, 0.05, 0),
+		l.check("connections in the whole second", want.connections, from, windows*window, 0.05, sure))
 	for i := range windows {
 		at := from.Add(time.Duration(i) * window)
-		err = errors.Join(err, l.check(fmt.Sprintf("from %v on", at.Sub(from)+window), want.bytes, at, window, 0.04))
+		wrong = trial.Join(wrong, l.check(fmt.Sprintf("from %v on", at.Sub(from)+window), want.bytes, at, window, 0.04, 0))
 	}
-	return errors.Join(err, l.check("in the whole second", want.bytes, from, windows*window, 0.02))
+	return trial.Join(wrong, l.check("in the whole second", want.bytes, from, windows*window, 0.02, sure))
 }
 
-// check returns an error if a leaf's share of what arrived in a span is off by more than within.
-// The whole may be off by 15 %: the machine may be late, and shaper makes up for it.
-func (l *treeLoad) check(what string, want map[string]float64, from time.Time, span time.Duration, within float64) (err error) {
+// check returns a Miss if a leaf's share of what arrived in a span is off by more than within.
+// The whole may be off by 15 %: the machine may be late, and shaper makes up for it. Sure is the part
+// of the whole that arrives on a busy machine, too. If it is not 0, no share is off by a third of the
+// whole there.
+func (l *treeLoad) check(what string, want map[string]float64, from time.Time, span time.Duration, within, sure float64) (wrong *trial.Miss) {
 	got, all, wanted := map[string]float64{}, 0., 0.
 	for leaf := range want {
 		got[leaf] = float64(l.arrived[leaf].between(from, from.Add(span))) / span.Seconds()
 		all, wanted = all+got[leaf], wanted+want[leaf]
 	}
-	if math.Abs(all/wanted-1) > 0.15 {
-		err = fmt.Errorf("%s: %.0f/s in all, want %.0f/s", what, all, wanted)
+	off := math.Abs(all/wanted - 1)
+	wrong = trial.Most(off, 0.15, 1-sure, "%s: %.0f/s in all, want %.0f/s", what, all, wanted)
+	worst, apart := 0., 1.
+	if sure > 0 {
+		apart = 1. / 3
 	}
-	worst := 0.
 	for leaf := range want {
-		off := got[leaf]/all - want[leaf]/wanted
-		worst = max(worst, math.Abs(off))
-		if !(math.Abs(off) <= within) {
-			err = errors.Join(err, fmt.Errorf("%s: %s has %.1f %% of %.0f/s, want %.1f %%", what, leaf, 100*got[leaf]/all, all, 100*want[leaf]/wanted))
-		}
+		off := math.Abs(got[leaf]/max(all, 1) - want[leaf]/wanted)
+		worst = max(worst, off)
+		wrong = trial.Join(wrong, trial.Most(off, within, apart, "%s: %s has %.1f %% of %.0f/s, want %.1f %%", what, leaf, 100*got[leaf]/all, all, 100*want[leaf]/wanted))
 	}
 	l.t.Logf("%s: %.0f/s of %.0f/s, every share within %.2f %%", what, all, wanted, 100*worst)
-	return err
+	return wrong
 }
 
 // shows checks that `shaper classes` shows the classes as a tree.
@@ -407,7 +410,7 @@ func TestUrgentWaitsForOneItem(t *testing.T) {
 		t.Run("assured "+assured[:len(assured)-2], func(t *testing.T) {
 			p := startBulk(t, assured)
 			urgent := []net.Conn{dial(t, "", p.addr("tcp")), dialUDP(t, p.addr("udp"))}
-			trial.Judge(t, late/wakeUps, func() error {
+			trial.Judge(t, late/wakeUps, func() *trial.Miss {
 				var waits []time.Duration
 				for i := range 60 {
 					waits = append(waits, roundTrip(t, urgent[i%2]))
@@ -474,18 +477,16 @@ func roundTrip(t *testing.T, c net.Conn) time.Duration {
 	return time.Since(began)
 }
 
-// checkWaits returns an error if a round trip waited for more than one item of the bulk, or if the
-// waits are so short that the line cannot have been busy.
-func checkWaits(t *testing.T, assured string, waits []time.Duration) error {
+// checkWaits returns a Miss if a round trip waited for more than one item of the bulk, or if the
+// waits are so short that the line cannot have been busy. On a busy machine half of the round trips
+// wait for less than four items: without its priority, urgent would wait for sixteen.
+func checkWaits(t *testing.T, assured string, waits []time.Duration) *trial.Miss {
 	const item = 1460 * time.Second / 100e3 // half a quantum of the line
 	slices.Sort(waits)
 	half, most := waits[len(waits)/2], waits[len(waits)-1]
 	t.Logf("assured %s: round trips take at most %v, half of them at most %v; an item of the bulk takes %v", assured, most, half, item)
-	if most > item+late {
-		return fmt.Errorf("a round trip took %v, want at most one item of the bulk", most)
-	}
-	if half < item/8 {
-		return errors.New("the line is not busy")
-	}
-	return nil
+	return trial.Join(
+		trial.Most(most, item+late, patience, "a round trip took %v, want at most one item of the bulk", most),
+		trial.Most(half, item+late, 4*item, "half of the round trips took %v, want at most one item of the bulk", half),
+		trial.Least(half, item/8, 0, "the line is not busy: half of the round trips took %v", half))
 }

@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"math"
 	"os"
 	"os/exec"
 	"runtime"
@@ -51,25 +52,46 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// A measurement that is too slow fails on a quiet machine, and is skipped on a busy one. The
-// test runs itself as a process for each outcome.
+// A measurement that is too slow fails on a quiet machine, and is skipped on a busy one, unless it
+// is slower than any machine is. The test runs itself as a process for each outcome.
 func TestJudge(t *testing.T) {
-	how := map[string]struct {
-		m     Machine
-		wrong error
-	}{"quick": {Machine{}, nil}, "slow": {Machine{}, os.ErrDeadlineExceeded}, "busy": {Machine{Late: time.Second}, os.ErrDeadlineExceeded}}
-	if as, ok := how[os.Getenv("AS")]; ok {
-		as.m.judge(t, time.Millisecond, as.wrong)
+	took := func(seconds int) *Miss {
+		return Join(nil, Most(seconds, 1, 3, "it took %d s", seconds), Least(seconds, 0, 0, "it took no time"))
+	}
+	quiet, busy := Machine{}, Machine{Late: time.Second}
+	outcomes := map[string]struct {
+		m    Machine
+		took int
+		want string
+	}{
+		"quick":           {quiet, 1, "PASS: TestJudge"},
+		"slow":            {quiet, 2, "FAIL: TestJudge"},
+		"slow, busy":      {busy, 3, "SKIP: TestJudge/time"},
+		"very slow, busy": {busy, 4, "FAIL: TestJudge"},
+	}
+	if o, ok := outcomes[os.Getenv("AS")]; ok {
+		o.m.judge(t, time.Millisecond, took(o.took))
 		t.Log("the test goes on")
 		return
 	}
-	for as, want := range map[string]string{"quick": "PASS: TestJudge", "slow": "FAIL: TestJudge", "busy": "SKIP: TestJudge/time"} {
+	for as, o := range outcomes {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestJudge$", "-test.v")
 		cmd.Env = append(os.Environ(), "AS="+as)
 		out, err := cmd.CombinedOutput()
 		text := string(out)
-		if (err != nil) != (as == "slow") || !strings.Contains(text, want) || !strings.Contains(text, "the test goes on") || strings.Contains(text, NotJudged) != (as == "busy") {
+		fails, skips := strings.HasPrefix(o.want, "FAIL"), strings.HasPrefix(o.want, "SKIP")
+		if (err != nil) != fails || !strings.Contains(text, o.want) || !strings.Contains(text, "the test goes on") || strings.Contains(text, NotJudged) != skips {
 			t.Errorf("%s: %v\n%s", as, err, text)
 		}
+	}
+}
+
+func TestMisses(t *testing.T) {
+	within, bad, far := Least(2, 2, 1, ""), Least(1, 2, 1, "a %d", 1), Most(math.NaN(), 2, 3, "b")
+	if within != nil || *bad != (Miss{"a 1", false}) || *far != (Miss{"b", true}) {
+		t.Errorf("%v, %v, %v", within, bad, far)
+	}
+	if both := Join(bad, nil, far); *both != (Miss{"a 1\nb", true}) || Join(nil, bad) != bad || Join(within) != nil {
+		t.Errorf("joined: %v", both)
 	}
 }
