@@ -291,7 +291,7 @@ func TestMessagesThroughEntries(t *testing.T) {
 		t.Errorf("%v messages", n)
 	}
 
-	provider := newProvider(t, func(time.Time) uint32 { return 0 })
+	provider := newProvider(t, func(moment) uint32 { return 0 })
 	p = start(t, raced(t), recipe(t, "SMPP binds to several providers", `"*.acme.example:2775"`, fmt.Sprintf("%q", provider.addr)))
 	host, port, _ := net.SplitHostPort(provider.addr)
 	c, code := socks(t, p.addr("sms"), host, port)

@@ -41,8 +41,8 @@ func TestProviderThrottles(t *testing.T) {
 	const n = 60
 	lasts := trial.Size(time.Second, 5*time.Second)
 	o := &outage{after: 20, lasts: lasts}
-	p := newProvider(t, func(at time.Time) uint32 {
-		if refuses, _ := o.refuses(at); refuses {
+	p := newProvider(t, func(m moment) uint32 {
+		if refuses, _ := o.refuses(m.by); refuses {
 			return smppThrottled
 		}
 		return 0
@@ -75,7 +75,7 @@ class    = "acme"
 		if s.sequence != first+uint32(i) || answers[s.sequence] != s.status {
 			t.Fatalf("submit %d reaches the provider as number %d; it answers %#x, and the client gets %#x", s.sequence-first, i, s.status, answers[s.sequence])
 		}
-		if times = append(times, s.at); s.status != 0 {
+		if times = append(times, s.by); s.status != 0 {
 			refused++
 		}
 	}

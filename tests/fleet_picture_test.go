@@ -38,8 +38,8 @@ func drawFleet(t *testing.T, title string, all []submission) {
 
 // fleetPicture returns the picture as SVG.
 func fleetPicture(title string, all []submission) string {
-	all = slices.SortedFunc(slices.Values(all), func(a, b submission) int { return a.at.Compare(b.at) })
-	zero, took := all[0].at, max(all[len(all)-1].at.Sub(all[0].at), time.Millisecond)
+	all = slices.SortedFunc(slices.Values(all), func(a, b submission) int { return a.by.Compare(b.by) })
+	zero, took := all[0].by, max(all[len(all)-1].by.Sub(all[0].by), time.Millisecond)
 	x := func(after time.Duration) float64 {
 		return pictureLeft + float64(after)/float64(took)*(pictureWidth-pictureLeft-20)
 	}
@@ -67,7 +67,7 @@ func fleetPicture(title string, all []submission) string {
 			colour = "red"
 		}
 		for _, row := range []int{0, rows[s.from]} {
-			fmt.Fprintf(&b, `<path d="M%.1f %dv26" stroke="%s" stroke-width="2"/>`+"\n", x(s.at.Sub(zero)), pictureTop+row*pictureRow+4, colour)
+			fmt.Fprintf(&b, `<path d="M%.1f %dv26" stroke="%s" stroke-width="2"/>`+"\n", x(s.by.Sub(zero)), pictureTop+row*pictureRow+4, colour)
 		}
 	}
 	for at := time.Duration(0); at <= took; at += max(took/10, time.Second).Truncate(time.Second) {
@@ -80,7 +80,7 @@ func fleetPicture(title string, all []submission) string {
 // A message stands in the row of all, and in that of its client.
 func TestFleetPicture(t *testing.T) {
 	zero := time.Unix(0, 0)
-	picture := fleetPicture("two", []submission{{at: zero.Add(2 * time.Second), from: "b", status: smppThrottled}, {at: zero, from: "a"}, {at: zero.Add(time.Second), from: "b"}})
+	picture := fleetPicture("two", []submission{{moment: exactly(zero.Add(2 * time.Second)), from: "b", status: smppThrottled}, {moment: exactly(zero), from: "a"}, {moment: exactly(zero.Add(time.Second)), from: "b"}})
 	for text, want := range map[string]int{"v26": 6, `stroke="red"`: 2, ">a<": 1, ">b<": 1, ">2s<": 1, `<path d="M90.0 44v26"`: 1, `<path d="M90.0 78v26"`: 1} {
 		if n := strings.Count(picture, text); n != want {
 			t.Errorf("%q comes %d times, want %d:\n%s", text, n, want, picture)

@@ -82,21 +82,19 @@ func TestFleetSharesOneAccount(t *testing.T) {
 			sum := c.first + (members-1)*c.others
 			trial.Judge(t, 200*time.Microsecond, func() *trial.Miss {
 				sendAll(t, fleet, c.first, c.others)
-				_, refused, took := rule.score()
-				used := float64(sum-1) * float64(rule.gap) / float64(took)
+				accepted, refused, took := rule.score()
+				used := float64(accepted-1) * float64(rule.gap) / float64(took)
 				// A busy machine causes refusals, since a member may be late, and each is a pause of a second or more.
 				without := float64(rule.gap) / float64(rule.meanBelow(time.Second))
 				trial.Figure(t, c.name+": refused; of the limit", "%d of %d; %.2f %%", refused, sum, 100*used)
 				t.Logf("%d messages of %d shapers in %v: %d refused, %.2f %% of the limit; the shortest gap is %v", sum, members, took, refused, 100*used, rule.closest())
 				drawFleet(t, fmt.Sprintf("%d messages of %d shapers to one account of 20 messages/s: %d refused, shortest gap %v, %.1f %% of the limit",
 					sum, members, refused, rule.closest().Round(10*time.Microsecond), 100*used), p.got())
-				if used > 1.0 {
-					t.Errorf("%.1f %% of the limit was used", 100*used)
-				}
+				rule.checkSum(t, sum, members) // one of each may be late
 				return trial.Join(
 					trial.Least(used, 0.98, 0.2, "%.1f %% of the limit was used, want 98 %%", 100*used),
-					trial.Least(without, 0.98, 0.65, "%.1f %% of the limit was used without the pauses, want 98 %%", 100*without),
-					rule.check(sum))
+					trial.Least(without, 0.98, 0.55, "%.1f %% of the limit was used without the pauses, want 98 %%", 100*without),
+					rule.kept())
 			})
 		})
 	}
@@ -108,7 +106,7 @@ func TestFleetWithoutItsStore(t *testing.T) {
 	t.Parallel()
 	const limit, members = 40, 3
 	store := fleettest.StartRedis(t)
-	p := newProvider(t, func(time.Time) uint32 { return 0 })
+	p := newProvider(t, func(moment) uint32 { return 0 })
 	fleet := fleetOf(t, members, plain(), store.Addr, p, fmt.Sprintf("rate = \"%d messages/s\"\nheadroom = \"2%%\"", limit))
 	for i, d := range fleet {
 		bind(t, d.addr("gateway"), fmt.Sprint("client", i)).submit("acme", 900)
@@ -129,7 +127,7 @@ func TestFleetWithoutItsStore(t *testing.T) {
 	waitFor(t, "some have left from the store", func() bool { return len(p.got()) >= back+limit })
 	var arrived []time.Time
 	for _, s := range p.got() {
-		arrived = append(arrived, s.at)
+		arrived = append(arrived, s.by)
 	}
 	slices.SortFunc(arrived, time.Time.Compare)
 	trial.Figure(t, "messages/s at the shares, of a limit of 40", "%.1f", atShares)
@@ -178,7 +176,7 @@ func pauseTogether(t *testing.T, per string) {
 	const pause = 2 * time.Second
 	store := fleettest.StartRedis(t)
 	var came atomic.Int64
-	p := newProvider(t, func(time.Time) uint32 {
+	p := newProvider(t, func(moment) uint32 {
 		if came.Add(1) == 20 {
 			return smppThrottled
 		}
@@ -193,7 +191,7 @@ func pauseTogether(t *testing.T, per string) {
 		for _, s := range all {
 			// What is on its way still comes: the answer, the call to the store, and the next
 			// calls of the others.
-			if after := s.at.Sub(all[refused].at); after > 300*time.Millisecond && after < pause-50*time.Millisecond {
+			if after := s.by.Sub(all[refused].by); after > 300*time.Millisecond && after < pause-50*time.Millisecond {
 				early++
 			}
 		}
@@ -206,7 +204,7 @@ func pauseTogether(t *testing.T, per string) {
 func TestFleetNamesItsMembers(t *testing.T) {
 	t.Parallel()
 	store := fleettest.StartRedis(t)
-	p := newProvider(t, func(time.Time) uint32 { return 0 })
+	p := newProvider(t, func(moment) uint32 { return 0 })
 	fleet := fleetOf(t, 3, plain(), store.Addr, p, "rate = \"40 messages/s\"\nheadroom = \"2%\"\nalso = [\"600 messages/h\"]")
 	// states returns what the first shaper says of each, in the order of their starts; "" of one that is not there.
 	states := func() string {
@@ -280,7 +278,7 @@ class    = "acme"
 // budget is not held back for ten minutes.
 func TestFleetMemberComesBack(t *testing.T) {
 	t.Parallel()
-	store, p := fleettest.StartRedis(t), newProvider(t, func(time.Time) uint32 { return 0 })
+	store, p := fleettest.StartRedis(t), newProvider(t, func(moment) uint32 { return 0 })
 	d := startMember(t, store, p, `rate = "40 messages/s"`)
 	for range 3 {
 		before := len(p.got())
@@ -298,7 +296,7 @@ func TestFleetMemberComesBack(t *testing.T) {
 // state file is cut. With the file, what remains leaves at once, less what was leased. Without, all of it is held back.
 func TestFleetWindowComesBack(t *testing.T) {
 	t.Parallel()
-	store, p := fleettest.StartRedis(t), newProvider(t, func(time.Time) uint32 { return 0 })
+	store, p := fleettest.StartRedis(t), newProvider(t, func(moment) uint32 { return 0 })
 	d := startMember(t, store, p, `
 algorithm = "fixed-window"
 rate      = "1000 messages/week"`)
@@ -335,7 +333,7 @@ rate      = "1000 messages/week"`)
 func TestReloadJoinsAndLeavesAFleet(t *testing.T) {
 	t.Parallel()
 	store := fleettest.StartRedis(t)
-	p := newProvider(t, func(time.Time) uint32 { return 0 })
+	p := newProvider(t, func(moment) uint32 { return 0 })
 	policy := func(shared string) string {
 		return fmt.Sprintf(`
 [fleet.prod]

@@ -37,7 +37,7 @@ func TestQuietHours(t *testing.T) {
 	t.Parallel()
 	now := time.Now().UTC()
 	from, to := now.Add(-time.Hour).Format("15:04"), now.Add(time.Hour).Truncate(time.Minute)
-	provider := newProvider(t, func(time.Time) uint32 { return 0 })
+	provider := newProvider(t, func(moment) uint32 { return 0 })
 	policy := func(maxWait string) string {
 		return fmt.Sprintf(quietPolicy, maxWait, from, to.Format("15:04"), provider.addr)
 	}

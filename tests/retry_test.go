@@ -36,7 +36,7 @@ func TestRetryOfSubmits(t *testing.T) {
 	t.Parallel()
 	const n = 1000
 	var came atomic.Int64
-	p := newProvider(t, func(time.Time) uint32 {
+	p := newProvider(t, func(moment) uint32 {
 		if came.Add(1)%50 == 0 {
 			return smppThrottled
 		}

@@ -62,7 +62,8 @@ func TestTLSCarriesSMPP(t *testing.T) {
 	if sent := p.class("a").Sent["upstream"].Messages; sent != n {
 		t.Errorf("shaper counts %d messages, want %d", sent, n)
 	}
-	watch.Judge(t, 5*time.Millisecond, trial.Join(rule.check(n),
+	rule.checkSum(t, n, n/2) // what the second shaper has late, it sends at once
+	watch.Judge(t, 5*time.Millisecond, trial.Join(rule.kept(),
 		trial.Most(took, 100*time.Millisecond, time.Second, "enquire_link was answered after %v, want at most 100 ms", took)))
 }
 
