@@ -107,7 +107,8 @@ func newServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger, network
 	return s, nil
 }
 
-// Listeners returns the counters of all listeners, sorted by name.
+// Listeners returns the counters of all listeners, sorted by name. Neither it nor the addresses of one are
+// ever nil: in JSON they are lists, which may be empty.
 func (s *Server) Listeners() []stats.ListenerReading {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +117,7 @@ func (s *Server) Listeners() []stats.ListenerReading {
 		sv := b.leadsTo()
 		addresses[sv] = append(addresses[sv], b.local().String())
 	}
-	var all []stats.ListenerReading
+	all := []stats.ListenerReading{}
 	for _, name := range slices.Sorted(maps.Keys(s.services)) {
 		sv := s.services[name]
 		one := sv.stats.Read()
@@ -128,7 +129,8 @@ func (s *Server) Listeners() []stats.ListenerReading {
 		one.UpstreamFailures = sv.stats.Failed.Read(terms.leads.Upstreams())
 		one.Upstreams = terms.leads.Read(time.Now())
 		one.Name, one.Protocol = name, string(terms.Protocol)
-		one.Addresses = slices.Sorted(slices.Values(addresses[sv]))
+		one.Addresses = append([]string{}, addresses[sv]...)
+		slices.Sort(one.Addresses)
 		all = append(all, one)
 	}
 	return all

@@ -2,6 +2,7 @@ package conn
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net"
@@ -135,6 +136,21 @@ func TestShutdownTwice(t *testing.T) {
 	if len(r.Listeners()[0].Addresses) > 0 {
 		t.Error("it listens again")
 	}
+}
+
+// Readers of the JSON find lists, also where there is nothing in them: no listener, and none that is bound.
+func TestReadingOfNoListener(t *testing.T) {
+	r := bare(t)
+	reads := func(want string) {
+		t.Helper()
+		if text, err := json.Marshal(r.Listeners()); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("the listeners are %s, %v; they lack %s", text, err, want)
+		}
+	}
+	reads(`[]`)
+	r.reload(forward(policy.Echo, fast))
+	r.Shutdown(expired)
+	reads(`"addresses":[]`)
 }
 
 // A change that was prepared before Shutdown has no effect.

@@ -72,6 +72,18 @@ func TestDashboardShowsAll(t *testing.T) {
 	}
 }
 
+// Of a policy without a listener, as that of a fresh package, each view has lists that the page can read.
+func TestDashboardOfNothing(t *testing.T) {
+	p := begin(t, base[:strings.Index(base, "[class.slow]")]+"include = \"none/*.toml\"\n")
+	for view, says := range map[string]string{
+		"classes": `"classes":[]`, "sessions": `"rows":[]`, "upstreams": `"rows":[]`, "fleet": `"rows":[]`, "system": `"listeners":[]`,
+	} {
+		if text, _ := p.look(view); !strings.Contains(text, says) {
+			t.Errorf("%s does not say %s: %s", view, says, text)
+		}
+	}
+}
+
 // Whoever reaches daemon.http sees the dashboard. So it leaves out what rules look for, which may
 // be the key of a client, names of files, and what is wrong with a policy, which quotes both.
 func TestDashboardTellsNoSecret(t *testing.T) {
