@@ -63,7 +63,7 @@ type kernelReading struct {
 	kept    *stats.KeptReading   // how it was kept equal to the policy; nil if the policy keeps nothing there
 }
 
-// read returns a reading, and the zero one if the kernel part is off. To change the kernel may take
+// read returns a reading, and the zero one if the policy needs nothing of the kernel. To change the kernel may take
 // seconds. For that long read returns the last reading, which may be that of the policy before, unless
 // there is none yet.
 func (k *kernel) read() (r kernelReading) {
@@ -76,9 +76,12 @@ func (k *kernel) read() (r kernelReading) {
 		k.mu.Lock()
 	}
 	defer k.mu.Unlock()
-	if k.netlink != nil && k.policy != nil {
+	switch {
+	case k.netlink != nil && k.policy != nil:
 		r = kernelReading{k.count(), k.readKept()}
 		k.last.Store(&r)
+	case k.off:
+		r.kept = &stats.KeptReading{Error: tc.ErrNotPermitted.Error()}
 	}
 	return r
 }

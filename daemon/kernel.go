@@ -33,6 +33,7 @@ type kernel struct {
 	mu      sync.Mutex        // held while the kernel is read or changed; guards the fields below
 	netlink *tc.Kernel        // nil until a policy needs it, and after close
 	policy  *policy.Policy    // the one to keep; nil: none has come yet
+	off     bool              // the policy in force has sections to keep, and the process may not: policy is empty
 	warned  map[string]bool   // what warnOnce has logged
 	kept    stats.KeptReading // what it took to keep policy in the kernel
 }
@@ -76,7 +77,7 @@ func (k *kernel) prepare(p *policy.Policy) (commit func(), err error) {
 	if err := k.open(p); err != nil {
 		return nil, err
 	}
-	if k.netlink == nil { // nothing to do, or not permitted
+	if k.off = k.netlink == nil && len(sectionsToKeep(p)) > 0; k.netlink == nil { // nothing to do, or not permitted
 		k.keep(&policy.Policy{})
 		return func() {}, nil
 	}

@@ -186,7 +186,8 @@ func TestKernelReads(t *testing.T) {
 	})
 }
 
-// Without CAP_NET_ADMIN the proxy runs, and the log says once that the kernel part is off.
+// Without CAP_NET_ADMIN the proxy runs, and the log says once that the kernel part is off. Who reads sees that the
+// kernel is not as the policy says, as long as the policy has something to keep there.
 func TestKernelIsOff(t *testing.T) {
 	logged, log := trial.NewLog()
 	k := newKernel(log)
@@ -201,8 +202,14 @@ func TestKernelIsOff(t *testing.T) {
 	if n := strings.Count(logged.String(), "THE KERNEL PART IS OFF"); n != 1 {
 		t.Errorf("the warning came %d times, want once", n)
 	}
+	if r := k.read(); r.classes != nil || r.kept == nil || r.kept.Error != tc.ErrNotPermitted.Error() {
+		t.Errorf("the reading is %+v, %+v", r, r.kept)
+	}
+	if _, err := k.prepare(&policy.Policy{}); err != nil {
+		t.Fatal(err)
+	}
 	if kept := k.read().kept; kept != nil {
-		t.Errorf("the reading says %+v", kept)
+		t.Errorf("of a policy without a device the reading says %+v", kept)
 	}
 }
 

@@ -288,6 +288,7 @@ func TestPrintStatus(t *testing.T) {
 	s.Listeners = []stats.ListenerReading{{Name: "web", Protocol: "tcp", Addresses: []string{"127.0.0.1:80", "[::1]:80"}, Open: 3,
 		Ended: map[stats.Result]uint64{stats.OK: 7, stats.DialFailed: 2}}}
 	s.Budgets = stats.StateReading{Path: "/var/lib/shaper/state", Written: began.Add(59 * time.Minute)}
+	s.Kept = &stats.KeptReading{Error: "tc.eth0: operation not permitted"}
 	var out bytes.Buffer
 	printStatus(&out, s, began.Add(time.Hour))
 	golden(t, "status.txt", out.String())

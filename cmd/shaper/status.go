@@ -39,6 +39,9 @@ func printStatus(w io.Writer, s daemon.Status, now time.Time) {
 		fmt.Fprintf(w, "dashboard http://%s/\nmetrics   http://%[1]s/metrics\n", s.HTTP)
 	}
 	printBudgets(w, s.Budgets, now)
+	if s.Kept != nil && s.Kept.Error != "" {
+		fmt.Fprintf(w, "kernel    DIFFERS FROM THE POLICY: %s\n", s.Kept.Error)
+	}
 	up, down := s.Totals.Sent[stats.Upstream], s.Totals.Sent[stats.Downstream]
 	fmt.Fprintf(w, "sessions  %d open, %d ended\n", s.Totals.Sessions, s.Totals.Ended)
 	fmt.Fprintf(w, "sent      %s to upstreams, %s to clients\n", human.Bytes(up.Bytes), human.Bytes(down.Bytes))
