@@ -37,9 +37,9 @@ function listen() {
   stream.onmessage = ({ data }) => {
     const event = JSON.parse(data);
     const now = new Date(event.now);
-    say(connection, "live");
     describe(event.summary, now);
     update(event.view, now);
+    say(connection, "live"); // only now: what cannot be drawn leaves the figures old
   };
   stream.onerror = () => {
     say(connection, "no connection; the figures are old");
