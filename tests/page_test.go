@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"fmt"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -17,8 +18,10 @@ type figures struct {
 	lists map[string]any // what a view shows, by its name
 }
 
-func (*figures) Hosts() []string       { return nil }
-func (*figures) Summary() any          { return daemon.Summary{Version: "test", State: daemon.Running, ReloadOK: true} }
+func (*figures) Hosts() []string { return nil }
+func (*figures) Summary() any {
+	return daemon.Summary{Version: "test", State: daemon.Running, ReloadOK: true}
+}
 func (*figures) Classes() []web.Class  { return []web.Class{} }
 func (*figures) Samples() []web.Sample { return nil }
 
@@ -56,6 +59,7 @@ func TestPages(t *testing.T) {
 	b := newBrowser(t)
 	defer b.open("about:blank") // so that no stream holds up the end of the server
 	t.Run("live", func(t *testing.T) { seesLive(t, b, f, server.URL) })
+	t.Run("kernel", func(t *testing.T) { seesKernel(t, b, f, server.URL) })
 }
 
 // seesLive shows the page something that it cannot draw. Then it does not say that what it shows is live.
@@ -69,4 +73,25 @@ func seesLive(t *testing.T, b *browser, f *figures, url string) {
 	}
 	f.show("system", statusOf(stats.Status{}))
 	b.await("the page draws again", `document.querySelector("#connection").textContent === "live"`)
+}
+
+// seesKernel reads what the page says of the kernel, which is not what the policy has if that is why nothing is shaped.
+func seesKernel(t *testing.T, b *browser, f *figures, url string) {
+	b.open(url + "/#system")
+	for _, c := range []struct {
+		is   stats.Status
+		says string
+	}{
+		{stats.Status{}, "The policy has no device: the kernel shapes nothing."},
+		{stats.Status{Kept: &stats.KeptReading{Error: "not permitted"}}, "The kernel differs from the policy: not permitted."},
+		{stats.Status{Kept: &stats.KeptReading{}}, "The kernel is as the policy says. No device of the policy is there."},
+		{stats.Status{Kept: &stats.KeptReading{Corrected: 1200}, Kernel: []stats.ClassReading{new(stats.Class).Read()}},
+			"The kernel is as the policy says. shaper has put 1,200 objects right since the start."},
+	} {
+		f.show("system", statusOf(c.is))
+		b.await("the page says: "+c.says, fmt.Sprintf(`[...document.querySelectorAll("main p")].some((p) => p.innerText === %q)`, c.says))
+		if got, want := b.eval(`[...document.querySelectorAll("main .wide")].at(-1).hidden`), len(c.is.Kernel) == 0; got != want {
+			t.Errorf("%s: the table of the kernel is hidden: %v, want %v", c.says, got, want)
+		}
+	}
 }

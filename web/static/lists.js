@@ -1,5 +1,5 @@
 import { el, say } from "./dom.js";
-import { bytes, count, seconds, time } from "./format.js";
+import { bytes, count, plural, seconds, time } from "./format.js";
 import { facts } from "./facts.js";
 import { table } from "./table.js";
 
@@ -89,6 +89,14 @@ export function fleet(main) {
 const both = (c) => Object.values(c.sent).reduce((sum, v) => sum + v.bytes, 0);
 const items = (losses) => Object.values(losses).reduce((sum, l) => sum + l.items, 0);
 
+// keeping says whether the kernel is as the policy says, and what that took.
+function keeping({ kernel_kept: kept, kernel }) {
+  if (!kept) return "The policy has no device: the kernel shapes nothing.";
+  return (kept.error ? `The kernel differs from the policy: ${kept.error}.` : "The kernel is as the policy says.")
+    + (kept.corrected ? ` shaper has put ${plural(kept.corrected, "object")} right since the start.` : "")
+    + (kernel || kept.error ? "" : " No device of the policy is there.");
+}
+
 // system shows the process, its listeners, and what the kernel counts.
 export function system(main) {
   const all = facts();
@@ -107,9 +115,9 @@ export function system(main) {
     figure("Dropped", (c) => items(c.dropped)),
     figure("Overlimits", (c) => c.overlimits, count, spare),
   ], (c) => c.name);
-  const off = el("p", { textContent: "The policy has no device: the kernel shapes nothing." });
+  const kept = el("p");
   main.append(el("h1", { textContent: "System" }), all.element, el("h2", { textContent: "Listeners" }), listeners.element,
-    el("h2", { textContent: "Kernel" }), off, kernel.element);
+    el("h2", { textContent: "Kernel" }), kept, kernel.element);
   return (s, now) => {
     all.update([
       ["version", s.version], ["pid", String(s.pid)], ["state", s.state], ["started", time(s.started, now)],
@@ -121,7 +129,8 @@ export function system(main) {
       ["state file fails", s.state_file.error],
     ]);
     listeners.update(s.listeners, now);
-    off.hidden = !!s.kernel;
+    say(kept, keeping(s));
+    kept.className = s.kernel_kept?.error ? "warns" : "";
     kernel.element.hidden = !s.kernel;
     kernel.update(s.kernel ?? [], now);
   };
