@@ -3,6 +3,7 @@ package tests
 import (
 	"fmt"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -15,7 +16,7 @@ import (
 // figures are what a dashboard shows without a daemon: what the test says.
 type figures struct {
 	mu    sync.Mutex
-	lists map[string]any // what a view shows, by its name
+	lists map[string]func() any // what a view shows, by its name
 }
 
 func (*figures) Hosts() []string { return nil }
@@ -33,12 +34,16 @@ func (*figures) Class(name string) (reading any, why string, ok bool) {
 
 func (f *figures) List(name string) any {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.lists[name]
+	what := f.lists[name]
+	f.mu.Unlock()
+	return what()
 }
 
 // show says what a view shows from now on.
-func (f *figures) show(view string, what any) {
+func (f *figures) show(view string, what any) { f.ask(view, func() any { return what }) }
+
+// ask says what to ask for what a view shows from now on.
+func (f *figures) ask(view string, what func() any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lists[view] = what
@@ -53,19 +58,27 @@ func statusOf(more stats.Status) daemon.Status {
 // The pages of the dashboard do what they should with figures that a daemon shows seldom.
 func TestPages(t *testing.T) {
 	t.Parallel()
-	f := &figures{lists: map[string]any{}}
+	f := &figures{lists: map[string]func() any{}}
 	server := httptest.NewServer(web.New(f))
 	defer server.Close()
 	b := newBrowser(t)
 	defer b.open("about:blank") // so that no stream holds up the end of the server
 	t.Run("live", func(t *testing.T) { seesLive(t, b, f, server.URL) })
+	t.Run("silence", func(t *testing.T) { seesSilence(t, b, f, server.URL) })
 	t.Run("kernel", func(t *testing.T) { seesKernel(t, b, f, server.URL) })
+}
+
+// openAnew loads a page, also if it is open already.
+func openAnew(b *browser, url string) {
+	b.t.Helper()
+	b.open("about:blank")
+	b.open(url)
 }
 
 // seesLive shows the page something that it cannot draw. Then it does not say that what it shows is live.
 func seesLive(t *testing.T, b *browser, f *figures, url string) {
 	f.show("system", "nonsense")
-	b.open(url + "/#system")
+	openAnew(b, url+"/#system")
 	b.await("the page has had an event", `document.querySelector("#summary").textContent !== ""`)
 	waitFor(t, "the page complains", func() bool { return strings.Contains(strings.Join(b.complaints(), "\n"), "TypeError") })
 	if got := b.eval(`document.querySelector("#connection").textContent`); got == "live" {
@@ -75,9 +88,45 @@ func seesLive(t *testing.T, b *browser, f *figures, url string) {
 	b.await("the page draws again", `document.querySelector("#connection").textContent === "live"`)
 }
 
+// holdTimers makes the page keep its timers of 20 seconds in a map, in which they never end by themselves.
+const holdTimers = `{
+	const [set, clear] = [setTimeout, clearTimeout];
+	globalThis.held = new Map();
+	let last = 0;
+	globalThis.setTimeout = (f, ms) => (ms === 20_000 ? (held.set(--last, f), last) : set(f, ms));
+	globalThis.clearTimeout = (id) => held.delete(id) || clear(id);
+}`
+
+// seesSilence lets no event come any more, on a connection that stays. Once time has gone by, the page says that its
+// figures are old, and listens again.
+func seesSilence(t *testing.T, b *browser, f *figures, url string) {
+	var held struct{ Identifier string }
+	b.call("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": holdTimers}, &held)
+	defer b.call("Page.removeScriptToEvaluateOnNewDocument", map[string]any{"identifier": held.Identifier}, nil)
+	f.show("system", statusOf(stats.Status{}))
+	openAnew(b, url+"/#system")
+	b.await("the page is live, and has one timer", `document.querySelector("#connection").textContent === "live" && held.size === 1`)
+	silent, again := make(chan struct{}), make(chan struct{})
+	f.ask("system", func() any {
+		close(silent)
+		<-again
+		return statusOf(stats.Status{PolicyHash: "0123456789ab"})
+	})
+	<-silent
+	b.eval(`globalThis.before = performance.getEntriesByType("resource").length, [...held.values()].forEach((f) => f())`)
+	said := b.eval(`document.querySelector("#connection").textContent`).(string)
+	if !regexp.MustCompile(`^no connection; the figures are old since \d\d:\d\d:\d\d$`).MatchString(said) {
+		t.Errorf("after 20 seconds without an event the page says %q", said)
+	}
+	f.show("system", statusOf(stats.Status{PolicyHash: "0123456789ab"}))
+	close(again)
+	b.await("the page is live again, and has one timer", `document.querySelector("#connection").textContent === "live" && held.size === 1`)
+	b.await("the silent stream has ended, so the page has listened again", `performance.getEntriesByType("resource").length === before + 1`)
+}
+
 // seesKernel reads what the page says of the kernel, which is not what the policy has if that is why nothing is shaped.
 func seesKernel(t *testing.T, b *browser, f *figures, url string) {
-	b.open(url + "/#system")
+	openAnew(b, url+"/#system")
 	for _, c := range []struct {
 		is   stats.Status
 		says string

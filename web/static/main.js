@@ -1,5 +1,5 @@
 import { say } from "./dom.js";
-import { plural, seconds } from "./format.js";
+import { plural, seconds, time } from "./format.js";
 import { classes } from "./classes.js";
 import { oneClass } from "./class.js";
 import { sessions, upstreams, fleet, system, changes } from "./lists.js";
@@ -11,7 +11,10 @@ const views = { classes, class: oneClass, sessions, upstreams, fleet, system, ch
 const main = document.querySelector("main");
 const connection = document.querySelector("#connection");
 const summary = document.querySelector("#summary");
-let stream, update, again;
+let stream, update, again, latest; // latest is when the figures of the view were made
+
+// An event comes every ten seconds at least. A connection that the network has forgotten brings none, and does not end.
+const silence = 20_000;
 
 const path = () => (Object.hasOwn(views, location.hash.slice(1).split("/")[0]) ? location.hash.slice(1) : "classes");
 
@@ -19,6 +22,7 @@ const path = () => (Object.hasOwn(views, location.hash.slice(1).split("/")[0]) ?
 function show() {
   const [name, of] = path().split("/");
   main.replaceChildren();
+  latest = undefined;
   update = views[name](main, of);
   document.title = `${main.querySelector("h1").textContent} – shaper`;
   for (const link of document.querySelectorAll("nav a")) {
@@ -39,12 +43,29 @@ function listen() {
     const now = new Date(event.now);
     describe(event.summary, now);
     update(event.view, now);
+    latest = now;
     say(connection, "live"); // only now: what cannot be drawn leaves the figures old
+    listenAgainIn(silence);
   };
   stream.onerror = () => {
-    say(connection, "no connection; the figures are old");
-    if (stream.readyState === EventSource.CLOSED) again = setTimeout(listen, 5000); // it does not try again by itself
+    old();
+    if (stream.readyState === EventSource.CLOSED) listenAgainIn(5000); // it does not try again by itself
   };
+  listenAgainIn(silence);
+}
+
+// listenAgainIn opens the stream anew after some milliseconds, unless an event comes before.
+function listenAgainIn(ms) {
+  clearTimeout(again);
+  again = setTimeout(() => {
+    old();
+    listen();
+  }, ms);
+}
+
+// old says that the figures of the view are old, if there are any.
+function old() {
+  say(connection, `no connection${latest ? `; the figures are old since ${time(latest, new Date())}` : ""}`);
 }
 
 function describe(s, now) {
