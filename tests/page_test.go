@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"shaper/daemon"
 	"shaper/stats"
@@ -21,7 +22,7 @@ type figures struct {
 
 func (*figures) Hosts() []string { return nil }
 func (*figures) Summary() any {
-	return daemon.Summary{Version: "test", State: daemon.Running, ReloadOK: true}
+	return daemon.Summary{Version: "1.2.3", State: daemon.Draining, Started: time.Now().Add(-50 * time.Hour), ReloadOK: true}
 }
 func (*figures) Classes() []web.Class  { return []web.Class{} }
 func (*figures) Samples() []web.Sample { return nil }
@@ -86,6 +87,9 @@ func seesLive(t *testing.T, b *browser, f *figures, url string) {
 	}
 	f.show("system", statusOf(stats.Status{}))
 	b.await("the page draws again", `document.querySelector("#connection").textContent === "live"`)
+	if got := b.eval(`document.querySelector("#summary").textContent`).(string); !strings.HasPrefix(got, "1.2.3, draining, up 2 d 2 h, ") {
+		t.Errorf("above the view stands %q", got)
+	}
 }
 
 // holdTimers makes the page keep its timers of 20 seconds in a map, in which they never end by themselves.

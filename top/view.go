@@ -36,7 +36,7 @@ func (m *model) head() line {
 		return text("shaper", bold)
 	}
 	s := m.summary
-	out := line{{"shaper " + s.Version, bold}, {fmt.Sprintf(", %s since %s, policy %s, %d sessions",
+	out := line{{"shaper " + s.Version, bold}, {fmt.Sprintf(", %s, up since %s, policy %s, %d sessions",
 		s.State, clock(s.Started, m.now), s.PolicyHash, s.Sessions), plain}}
 	if !s.ReloadOK {
 		out = append(out, span{", the LAST RELOAD FAILED", hot})

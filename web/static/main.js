@@ -69,7 +69,7 @@ function old() {
 }
 
 function describe(s, now) {
-  say(summary, `${s.version}, ${s.state} for ${seconds(Math.floor((now - new Date(s.started)) / 1000))}, policy ${s.policy_hash}, `
+  say(summary, `${s.version}, ${s.state}, up ${seconds(Math.floor((now - new Date(s.started)) / 1000))}, policy ${s.policy_hash}, `
     + `${plural(s.sessions, "session")}${s.reload_ok ? "" : ", the last reload has failed"}`);
 }
 
