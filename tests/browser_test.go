@@ -180,6 +180,16 @@ func (b *browser) open(url string) {
 	b.await("the page is there", fmt.Sprintf("location.href.startsWith(%q) && document.readyState === 'complete'", url))
 }
 
+// runFirst runs a script in each page that is loaded from now on, before its own, until undo.
+func (b *browser) runFirst(script string) (undo func()) {
+	b.t.Helper()
+	var of struct{ Identifier string }
+	b.call("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": script}, &of)
+	return func() {
+		b.call("Page.removeScriptToEvaluateOnNewDocument", map[string]any{"identifier": of.Identifier}, nil)
+	}
+}
+
 // size sets the size of the window, in pixels.
 func (b *browser) size(width, height int) {
 	b.t.Helper()

@@ -60,12 +60,14 @@ func statusOf(more stats.Status) daemon.Status {
 func TestPages(t *testing.T) {
 	t.Parallel()
 	f := &figures{lists: map[string]func() any{}}
+	f.show("system", statusOf(stats.Status{}))
 	server := httptest.NewServer(web.New(f))
 	defer server.Close()
 	b := newBrowser(t)
 	defer b.open("about:blank") // so that no stream holds up the end of the server
 	t.Run("live", func(t *testing.T) { seesLive(t, b, f, server.URL) })
 	t.Run("silence", func(t *testing.T) { seesSilence(t, b, f, server.URL) })
+	t.Run("curves", func(t *testing.T) { seesCurvesGo(t, b, server.URL) })
 	t.Run("kernel", func(t *testing.T) { seesKernel(t, b, f, server.URL) })
 }
 
@@ -104,10 +106,7 @@ const holdTimers = `{
 // seesSilence lets no event come any more, on a connection that stays. Once time has gone by, the page says that its
 // figures are old, and listens again.
 func seesSilence(t *testing.T, b *browser, f *figures, url string) {
-	var held struct{ Identifier string }
-	b.call("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": holdTimers}, &held)
-	defer b.call("Page.removeScriptToEvaluateOnNewDocument", map[string]any{"identifier": held.Identifier}, nil)
-	f.show("system", statusOf(stats.Status{}))
+	defer b.runFirst(holdTimers)()
 	openAnew(b, url+"/#system")
 	b.await("the page is live, and has one timer", `document.querySelector("#connection").textContent === "live" && held.size === 1`)
 	silent, again := make(chan struct{}), make(chan struct{})
@@ -126,6 +125,52 @@ func seesSilence(t *testing.T, b *browser, f *figures, url string) {
 	close(again)
 	b.await("the page is live again, and has one timer", `document.querySelector("#connection").textContent === "live" && held.size === 1`)
 	b.await("the silent stream has ended, so the page has listened again", `performance.getEntriesByType("resource").length === before + 1`)
+}
+
+// noteCanvases makes the page note all canvases that it makes, and keep none for that.
+const noteCanvases = `{
+	globalThis.canvases = [];
+	const make = document.createElement.bind(document);
+	document.createElement = (tag) => {
+		const e = make(tag);
+		if (tag === "canvas") canvases.push(new WeakRef(e));
+		return e;
+	};
+}`
+
+// results shows results in the playground, in turn one of two classes, with a bucket in every other one.
+const results = `import("./play-result.js").then(async ({ result }) => {
+	const [charts, ...rest] = ["div", "div", "ul"].map((tag) => document.createElement(tag));
+	document.body.append(charts, ...rest);
+	const show = result(charts, ...rest);
+	const none = { items: 0, bytes: 0 };
+	for (let i = 0; i < 40; i++) {
+		const c = { name: ["a", "b"][(i >> 2) % 2], algorithm: "token", limit: { unit: "packets", text: "1 packets/s", per_second: 1 }, offered: none, left: none,
+			dropped: {}, refused: {}, waiting: none, most_waiting: none, rate_reached: { per_second: 1 }, utilisation: 0,
+			wait_p50_seconds: 0, wait_p99_seconds: 0, wait_max_seconds: 0 };
+		const course = { step_seconds: 1, offered: [1, 2], left: [1, 2], waiting: [0, 0], busiest: 1, window_seconds: 1, ...(i % 2 && { level: [1, 0], level_step_seconds: 1 }) };
+		show({ report: { classes: [c], notes: [], seconds: 2 }, courses: [course] });
+		await new Promise(requestAnimationFrame);
+	}
+})`
+
+// seesCurvesGo looks at one class after another, and at one result after another. The page does not keep the curves that
+// it no longer shows; only the browser may keep the last ones for a while.
+func seesCurvesGo(t *testing.T, b *browser, url string) {
+	defer b.runFirst(noteCanvases)()
+	openAnew(b, url+"/#class/c0")
+	for i := range 20 {
+		b.eval(fmt.Sprintf(`location.hash = "class/c%d"`, i))
+		b.await("the class is there", fmt.Sprintf(`document.querySelector("h1").textContent === "Class c%d" && document.querySelectorAll("canvas").length === 3`, i))
+	}
+	b.eval(`location.hash = "system"`)
+	b.await("no curve is there", `document.querySelectorAll("canvas").length === 0`)
+	b.eval(results)
+	b.call("HeapProfiler.collectGarbage", nil, nil)
+	drawn, kept := b.eval(`canvases.length`).(float64), b.eval(`canvases.filter((c) => c.deref()).length`).(float64)
+	if drawn < 80 || kept > 8 {
+		t.Errorf("of %v curves the page keeps %v, though it shows 2", drawn, kept)
+	}
 }
 
 // seesKernel reads what the page says of the kernel, which is not what the policy has if that is why nothing is shaped.

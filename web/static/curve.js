@@ -12,7 +12,18 @@ export function draw(figure, canvas, height, x, y, options) {
   }, options.series.map(() => []), canvas);
   const fit = new ResizeObserver(([{ contentRect }]) => figure.isConnected && plot.setSize({ width: Math.floor(contentRect.width), height }));
   fit.observe(figure);
+  plots.set(canvas, () => {
+    fit.disconnect();
+    plot.destroy();
+  });
   return plot;
+}
+
+const plots = new WeakMap(); // what ends the plot of a canvas
+
+// erase ends the plots in an element that leaves the page: uPlot keeps each plot until then.
+export function erase(element) {
+  for (const canvas of element.querySelectorAll("[role=img]")) plots.get(canvas)();
 }
 
 // curve makes a curve with a title. Its update takes times in seconds, a value for each or null, how

@@ -2,6 +2,7 @@ import { say } from "./dom.js";
 import { plural, seconds, time } from "./format.js";
 import { classes } from "./classes.js";
 import { oneClass } from "./class.js";
+import { erase } from "./curve.js";
 import { sessions, upstreams, fleet, system, changes } from "./lists.js";
 
 // A view fills main, and returns what updates it with each event. The part of the address behind #
@@ -21,6 +22,7 @@ const path = () => (Object.hasOwn(views, location.hash.slice(1).split("/")[0]) ?
 // show opens the view that the address names.
 function show() {
   const [name, of] = path().split("/");
+  erase(main);
   main.replaceChildren();
   latest = undefined;
   update = views[name](main, of);

@@ -1,6 +1,6 @@
 import { el, say } from "./dom.js";
 import { bytes, count, perSecond, seconds, short } from "./format.js";
-import { css, draw } from "./curve.js";
+import { css, draw, erase } from "./curve.js";
 import { table } from "./table.js";
 
 const line = (colour, more) => ({ stroke: css(colour), width: 1.5, points: { show: false }, ...more });
@@ -48,11 +48,12 @@ function stairs(name) {
   let level;
 
   function showLevel(c, course, period) {
-    if (!course.level) {
-      level?.element.remove();
+    if (!course.level && level) {
+      erase(level.element);
+      level.element.remove();
       level = undefined;
-      return;
     }
+    if (!course.level) return;
     if (!level) element.append((level = bucket(name, element)).element);
     level.update(c, course, period);
   }
@@ -120,6 +121,7 @@ export function result(charts, figures, notes) {
       drawn.set(c.name, chart);
       chart.update(c, courses[i], report.seconds);
     });
+    for (const [name, chart] of before) if (!drawn.has(name)) erase(chart.element);
     const elements = [...drawn.values()].map((chart) => chart.element);
     if (elements.length !== charts.children.length || elements.some((e, i) => e !== charts.children[i])) charts.replaceChildren(...elements);
     all.update(inTree(report.classes), new Date());
