@@ -60,7 +60,7 @@ func (m *message) Sent(now time.Time) {
 		up.leave(r, &m.cost, now.Sub(m.arrived), m.waited)
 	}
 	if r.Departures != nil && r.err == nil {
-		r.err = r.Departures(&Departure{At: now, Arrived: m.arrived, Class: m.class.conf.Name, Source: m.link.client.of.Source, Bytes: m.bytes, Member: r.member})
+		r.err = r.Departures(&Departure{At: now, Arrived: m.arrived, Class: m.class.conf.Name, Source: m.link.client.of.Source, Bytes: m.bytes, Cost: m.cost, Member: r.member})
 	}
 	m.done()
 }

@@ -66,7 +66,7 @@ func (p *parcel) Leave(now time.Time) {
 		up.leave(r, &p.item.Cost, now.Sub(p.arrived), p.waited)
 	}
 	if r.Departures != nil && r.err == nil {
-		r.err = r.Departures(&Departure{At: now, Arrived: p.arrived, Class: p.class.conf.Name, Source: p.conn.Source, Bytes: p.item.Cost.Bytes, Member: r.member})
+		r.err = r.Departures(&Departure{At: now, Arrived: p.arrived, Class: p.class.conf.Name, Source: p.conn.Source, Bytes: p.item.Cost.Bytes, Cost: p.item.Cost, Member: r.member})
 	}
 	if p.holds {
 		p.sender.resume()

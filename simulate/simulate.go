@@ -45,6 +45,7 @@ import (
 	"time"
 
 	"shaper/policy"
+	"shaper/shaper"
 )
 
 // An Arrival is something that a client sends.
@@ -99,6 +100,7 @@ type Departure struct {
 	Class       string
 	Source      netip.AddrPort
 	Bytes       int64
+	Cost        shaper.Cost
 	Member      int // of a fleet, counted from 1; 0: there is no fleet
 }
 

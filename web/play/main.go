@@ -186,18 +186,10 @@ func (all windows) add(d *simulate.Departure) {
 
 func (w *window) add(d *simulate.Departure) {
 	for len(w.inside) > 0 && stats.Seconds(d.At.Sub(w.inside[0].At)) >= w.length {
-		w.sum -= w.cost(w.inside[0])
+		w.sum -= uint64(w.inside[0].Cost.In(w.kind))
 		w.inside = w.inside[1:]
 	}
 	w.inside = append(w.inside, d)
-	w.sum += w.cost(d)
+	w.sum += uint64(d.Cost.In(w.kind))
 	w.most = max(w.most, w.sum)
-}
-
-// cost returns what a departure costs in the unit of the class, as a report counts it.
-func (w *window) cost(d *simulate.Departure) uint64 {
-	if w.kind == unit.Bytes {
-		return uint64(d.Bytes)
-	}
-	return 1
 }

@@ -69,6 +69,46 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
+// The busiest window counts as the class does: what all of it costs, if all of it left within one window.
+func TestBusiestCounts(t *testing.T) {
+	const of = `
+[class.all]
+rate = "%s/min"
+[class.it]
+parent = "all"
+algorithm = "fixed-window"
+rate = "%[1]s/min"
+%s
+[listener.in]
+listen = "127.0.0.1:53"
+protocol = "%s"
+upstream = "192.0.2.1:1"
+class = "it"
+`
+	for _, c := range []struct {
+		limit, more, protocol, load string
+		least                       uint64 // more than the items
+	}{
+		{"100000 tokens", "cost = 100", "http", "1 messages/s", 3000},
+		{"100000 messages", "cost = 7", "http", "1 messages/s", 210},
+		{"100000 messages", "", "http", "1 messages/s", 30},
+		{"100000 connections", "", "tcp", "1 connections/s", 30},
+		{"100000 packets", "", "udp", "1 packets/s", 30},
+		{"100000kB", "", "udp", "1 packets/s", 30 * 1200},
+	} {
+		a := ask(t, asking(fmt.Sprintf(of, c.limit, c.more, c.protocol), fmt.Sprintf(`"load": ["rate=%s"], "for": "30s"`, c.load)))[0]
+		if len(a.Problems) > 0 {
+			t.Errorf("%s: %v", c.limit, a.Problems)
+			continue
+		}
+		for i, of := range a.Courses {
+			if left := uint64(of.Left[len(of.Left)-1]); of.Busiest != left || left < c.least {
+				t.Errorf("%s %s, class %d: the busiest window has %d, all that left is %d, want at least %d", c.limit, c.more, i, of.Busiest, left, c.least)
+			}
+		}
+	}
+}
+
 // A trace comes with the request.
 func TestTrace(t *testing.T) {
 	a := ask(t, asking(tokens, `"trace": "trace.csv", "trace_text": "time,client,bytes\n1,10.0.0.1,5\n1,10.0.0.1,5\n"`))[0]
