@@ -68,6 +68,7 @@ func TestPages(t *testing.T) {
 	t.Run("live", func(t *testing.T) { seesLive(t, b, f, server.URL) })
 	t.Run("silence", func(t *testing.T) { seesSilence(t, b, f, server.URL) })
 	t.Run("curves", func(t *testing.T) { seesCurvesGo(t, b, server.URL) })
+	t.Run("link", func(t *testing.T) { seesLink(t, b, server.URL) })
 	t.Run("kernel", func(t *testing.T) { seesKernel(t, b, f, server.URL) })
 }
 
@@ -170,6 +171,28 @@ func seesCurvesGo(t *testing.T, b *browser, url string) {
 	drawn, kept := b.eval(`canvases.length`).(float64), b.eval(`canvases.filter((c) => c.deref()).length`).(float64)
 	if drawn < 80 || kept > 8 {
 		t.Errorf("of %v curves the page keeps %v, though it shows 2", drawn, kept)
+	}
+}
+
+// seesLink opens links to the playground that somebody has made up. What they hold is never a command of the shell, and a
+// choice has one of its values.
+func seesLink(t *testing.T, b *browser, url string) {
+	for link, want := range map[string]string{
+		"policy=x&kind=csv%3Bcurl+x%7Csh%3B": "--load 'rate=20 packets/s,pattern=poisson' \\\n  --seed '1' \\\n",
+		"policy=x&kind=constructor":          "--load 'rate=20 packets/s,pattern=poisson' \\\n  --seed '1' \\\n",
+		"policy=x&kind=csv":                  "--trace 'trace.csv' \\\n  --seed '1' \\\n",
+		"policy=x&seed=%27%24%28x%29%27":     "--seed ''\\''$(x)'\\''' \\\n",
+		"algorithm=x&pattern=y%2Cz%3D1":      "--load 'rate=200 packets/s,pattern=bursts,on=200ms,off=10000ms,start=900ms' \\\n",
+	} {
+		openAnew(b, url+"/play#"+link)
+		b.await("the command is there", `document.querySelector("#command").textContent.startsWith("shaper -c")`)
+		got := b.eval(`document.querySelector("#command").textContent`).(string)
+		if !strings.Contains(got, want) {
+			t.Errorf("%s becomes the command\n%s\nwhich lacks\n%s", link, got, want)
+		}
+		if none := b.eval(`[...document.querySelectorAll("select")].filter((s) => s.value === "").map((s) => s.id).join()`); none != "" {
+			t.Errorf("%s leaves a choice without a value: %v", link, none)
+		}
 	}
 }
 

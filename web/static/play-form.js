@@ -24,7 +24,11 @@ const sliders = {
   start: ["First arrival after, ms", 0, 5000, 900],
   for: ["Simulated time, s", 1, 120, 5],
 };
-const choices = { algorithm: [every, ...Object.keys(algorithms)], pattern: ["constant", "poisson", "bursts", "seconds"] };
+const kinds = { loads: "loads, one a line, as --load", csv: "a trace in CSV", jsonl: "a trace in JSON lines" };
+const choices = { algorithm: [every, ...Object.keys(algorithms)], pattern: ["constant", "poisson", "bursts", "seconds"], kind: Object.keys(kinds) };
+
+// isAllowed reports whether a field may have a value. Anybody can make up an address with another one.
+export const isAllowed = (name, value) => choices[name]?.includes(value) ?? true;
 
 export const defaults = {
   algorithms: { algorithm: every, pattern: "bursts", ...Object.fromEntries(Object.entries(sliders).map(([name, [, , , value]]) => [name, String(value)])) },
@@ -77,7 +81,7 @@ export function request(v) {
 export function command(v) {
   const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
   const { load, trace } = request(v);
-  return ["shaper -c shaper.toml simulate", ...load.map((l) => `--load ${quote(l)}`), ...(trace ? [`--trace ${trace}`] : []),
+  return ["shaper -c shaper.toml simulate", ...load.map((l) => `--load ${quote(l)}`), ...(trace ? [`--trace ${quote(trace)}`] : []),
     ...["for", "seed", "members", "store-delay"].filter((name) => v[name]).map((name) => `--${name} ${quote(v[name])}`), "--departures departures.csv"].join(" \\\n  ");
 }
 
@@ -149,7 +153,7 @@ export function fillPolicy(form, v, change) {
   const line = (name, title, placeholder) => text(name, title, el("input", { type: "text", placeholder }), v[name], changed);
   form.replaceChildren(
     text("policy", "Policy, as in shaper.toml", el("textarea", { rows: 20 }), v.policy, changed),
-    choice("kind", "Workload", [["loads", "loads, one a line, as --load"], ["csv", "a trace in CSV"], ["jsonl", "a trace in JSON lines"]], v.kind, changed),
+    choice("kind", "Workload", Object.entries(kinds), v.kind, changed),
     text("workload", "Its lines", el("textarea", { rows: 5 }), v.workload, changed),
     line("for", "Simulated time, as --for", "1min; a trace: until everything has left"),
     line("seed", "Start of the random generator, as --seed", defaults.policy.seed),

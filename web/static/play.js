@@ -1,6 +1,6 @@
 import { el, say } from "./dom.js";
 import { engine } from "./play-engine.js";
-import { command, defaults, fillAlgorithms, fillPolicy, idOf, inWords, request } from "./play-form.js";
+import { command, defaults, fillAlgorithms, fillPolicy, idOf, inWords, isAllowed, request } from "./play-form.js";
 import { result } from "./play-result.js";
 
 const at = (id) => document.getElementById(id);
@@ -17,7 +17,7 @@ function read() {
   page = given.has("policy") ? "policy" : "algorithms";
   values = { ...defaults[page] };
   for (const name of Object.keys(values)) {
-    if (given.has(name)) values[name] = given.get(name);
+    if (given.has(name) && isAllowed(name, given.get(name))) values[name] = given.get(name);
   }
   if (page === "policy" && !values.policy) values = inWords(defaults.algorithms);
 }
