@@ -69,6 +69,7 @@ func TestPages(t *testing.T) {
 	t.Run("silence", func(t *testing.T) { seesSilence(t, b, f, server.URL) })
 	t.Run("curves", func(t *testing.T) { seesCurvesGo(t, b, server.URL) })
 	t.Run("link", func(t *testing.T) { seesLink(t, b, server.URL) })
+	t.Run("numbers", func(t *testing.T) { seesNumbers(t, b, server.URL) })
 	t.Run("kernel", func(t *testing.T) { seesKernel(t, b, f, server.URL) })
 }
 
@@ -192,6 +193,21 @@ func seesLink(t *testing.T, b *browser, url string) {
 		}
 		if none := b.eval(`[...document.querySelectorAll("select")].filter((s) => s.value === "").map((s) => s.id).join()`); none != "" {
 			t.Errorf("%s leaves a choice without a value: %v", link, none)
+		}
+	}
+}
+
+// seesNumbers looks at what the playground asks for: whole numbers that JavaScript has exactly, and else the text, which
+// the simulation refuses. So it never simulates another number than the command beside it names.
+func seesNumbers(t *testing.T, b *browser, url string) {
+	openAnew(b, url+"/play")
+	for text, want := range map[string]any{
+		"7": 7., "9007199254740991": 9007199254740991., "9007199254740993": "9007199254740993", "18446744073709551615": "18446744073709551615",
+		"1.5": "1.5", " ": " ", "x": "x", "": 1.,
+	} {
+		got := b.eval(fmt.Sprintf(`import("./play-form.js").then(({ request, defaults }) => request({ ...defaults.policy, seed: %q }).seed)`, text))
+		if got != want {
+			t.Errorf("the seed %q is asked for as %v (%T), want %v", text, got, got, want)
 		}
 	}
 }

@@ -26,6 +26,9 @@ import (
 // maxSteps bounds a simulation, and with it the memory and the time that a browser needs.
 const maxSteps = 500_000
 
+// mostExact is the largest whole number that JavaScript has exactly. The page sends no larger one.
+const mostExact = 1<<53 - 1
+
 // policyName is the name of the policy in errors.
 const policyName = "shaper.toml"
 
@@ -81,7 +84,7 @@ func serve(in io.Reader, out io.Writer) error {
 		case errors.Is(err, io.EOF):
 			return nil
 		case errors.As(err, &misfit): // the only fields that are no text
-			a.Problems = problems(fmt.Errorf("--%s: this is not a whole number from 0", path.Ext("." + misfit.Field)[1:]))
+			a.Problems = problems(fmt.Errorf("--%s: this is not a whole number from 0 to %d, the largest that the playground takes", path.Ext("." + misfit.Field)[1:], mostExact))
 		case err != nil:
 			return err
 		default:

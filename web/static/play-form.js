@@ -63,8 +63,8 @@ function loadOf(v) {
 // inWords returns what the fields of the algorithms say, as fields of a policy.
 export const inWords = (v) => ({ ...defaults.policy, policy: policyOf(v), workload: loadOf(v), for: `${v.for}s` });
 
-// number returns a number as JSON has it, or the text if it is none, which the simulation refuses.
-const number = (text) => (Number.isFinite(Number(text)) ? Number(text) : text);
+// number returns a whole number as JSON has it, or the text if it is none that JavaScript has exactly: the simulation refuses that.
+const number = (text) => (text.trim() && Number.isSafeInteger(Number(text)) ? Number(text) : text);
 
 // request returns what to ask the simulation.
 export function request(v) {
