@@ -70,6 +70,7 @@ func TestPages(t *testing.T) {
 	t.Run("curves", func(t *testing.T) { seesCurvesGo(t, b, server.URL) })
 	t.Run("link", func(t *testing.T) { seesLink(t, b, server.URL) })
 	t.Run("numbers", func(t *testing.T) { seesNumbers(t, b, server.URL) })
+	t.Run("focus", func(t *testing.T) { seesFocus(t, b, server.URL) })
 	t.Run("kernel", func(t *testing.T) { seesKernel(t, b, f, server.URL) })
 }
 
@@ -208,6 +209,41 @@ func seesNumbers(t *testing.T, b *browser, url string) {
 		got := b.eval(fmt.Sprintf(`import("./play-form.js").then(({ request, defaults }) => request({ ...defaults.policy, seed: %q }).seed)`, text))
 		if got != want {
 			t.Errorf("the seed %q is asked for as %v (%T), want %v", text, got, got, want)
+		}
+	}
+}
+
+// rowsChange fills a table, gives the focus to the link of a row, and changes the rows. It returns what has the focus then.
+const rowsChange = `import("./table.js").then(({ table }) => {
+	const columns = [{ name: "Name", text: (r) => r[0], href: (r) => "#class/" + r[0] }, { name: "Figure", text: (r) => String(r[1]), by: (r) => r[1] }];
+	const t = table("Rows", columns, (r) => r[0]);
+	document.body.append(t.element);
+	t.update([["a", 1], ["b", 2], ["c", 3], ["d", 4]], new Date());
+	if (%t) [...t.element.querySelectorAll("button")].at(-1).click();
+	[...t.element.querySelectorAll("a")].find((a) => a.textContent === "c").focus();
+	t.update(%s, new Date());
+	const has = document.activeElement.textContent + ": " + [...t.element.querySelectorAll("a")].map((a) => a.textContent).join("");
+	t.element.remove();
+	return has;
+})`
+
+// seesFocus lets rows of a table come, go and change their places. The row that has the focus keeps it.
+func seesFocus(t *testing.T, b *browser, url string) {
+	openAnew(b, url+"/#system")
+	for _, c := range []struct {
+		sorted     bool // the largest figures come first
+		then, want string
+	}{
+		{false, `[["b", 2], ["c", 3], ["d", 4]]`, "c: bcd"},
+		{false, `[["c", 3]]`, "c: c"},
+		{false, `[["0", 0], ["a", 1], ["b", 2], ["b2", 2], ["c", 3], ["d", 4]]`, "c: 0abb2cd"},
+		{false, `[["d", 4], ["c", 3], ["b", 2], ["a", 1]]`, "c: dcba"},
+		{true, `[["a", 1], ["b", 2], ["c", 3], ["d", 4]]`, "c: dcba"},
+		{true, `[["a", 1], ["b", 2], ["c", 9], ["d", 4]]`, "c: cdba"},
+		{true, `[["a", 1], ["b", 2], ["c", 0], ["d", 4]]`, "c: dbac"},
+	} {
+		if got := b.eval(fmt.Sprintf(rowsChange, c.sorted, c.then)); got != c.want {
+			t.Errorf("sorted %t, then %s: the focus and the rows are %q, want %q", c.sorted, c.then, got, c.want)
 		}
 	}
 }

@@ -37,19 +37,22 @@ export function table(caption, columns, keyOf) {
   }
 
   function draw() {
-    const gone = new Set(lines.keys());
-    (sorted ? rows.toSorted(compare) : rows).forEach((row, i) => {
-      const key = String(keyOf(row));
-      gone.delete(key);
-      if (!lines.has(key)) lines.set(key, newLine(columns));
-      const line = lines.get(key);
+    const focused = document.activeElement; // a row that moves loses the focus
+    const shown = sorted ? rows.toSorted(compare) : rows;
+    const keys = shown.map((row) => String(keyOf(row)));
+    const stay = new Set(keys);
+    for (const [key, line] of lines) {
+      if (stay.has(key)) continue;
+      line.element.remove(); // first, so that those behind it need not move
+      lines.delete(key);
+    }
+    shown.forEach((row, i) => {
+      if (!lines.has(keys[i])) lines.set(keys[i], newLine(columns));
+      const line = lines.get(keys[i]);
       line.update(row, now, sorted);
       if (body.children[i] !== line.element) body.insertBefore(line.element, body.children[i] ?? null);
     });
-    for (const key of gone) {
-      lines.get(key).element.remove();
-      lines.delete(key);
-    }
+    if (body.contains(focused) && document.activeElement !== focused) focused.focus({ preventScroll: true });
   }
 
   const element = el("div", { className: "wide", role: "region", tabIndex: 0, "aria-label": caption },
