@@ -79,7 +79,7 @@ func rowOf(c *shaper.Class, perSecond float64, now time.Time) web.Class {
 	limit, backlog, waits := conf.Limit(), c.Backlog(), c.Stats.Wait.Read()
 	_, drain := c.Estimate().Drain(now)
 	row := web.Class{
-		Name: conf.Name, Parent: conf.Parent, Rate: conf.Rate.String(), Now: c.Rate().Like(perSecond),
+		Name: conf.Name, Parent: conf.Parent, Rate: conf.Rate.String(), Shadow: conf.Shadow, Now: c.Rate().Like(perSecond),
 		Items: backlog.Items, Bytes: backlog.Bytes, WaitsFor: c.Status().Waits(now),
 		P50: stats.Seconds(waits.Quantile(0.50)), P99: stats.Seconds(waits.Quantile(0.99)), Drain: stats.Seconds(drain),
 		Throttled: c.Stats.Throttled.Sum(),

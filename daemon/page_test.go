@@ -84,6 +84,17 @@ func TestDashboardOfNothing(t *testing.T) {
 	}
 }
 
+// A class in the shadow delays nothing. The tree says so, and the class says what it would do.
+func TestDashboardTellsOfShadow(t *testing.T) {
+	p := begin(t, strings.Replace(base, "rate = \"64KiB/s\"\n", "rate = \"64KiB/s\"\nshadow = true\n", 1))
+	if text, _ := p.look("classes"); strings.Count(text, `"shadow":true`) != 1 || !strings.Contains(text, `"name":"slow","rate":"64KiB/s","shadow":true`) {
+		t.Errorf("of the classes it says %s", text)
+	}
+	if text, _ := p.look("class/slow"); !strings.Contains(text, `"shadow":{"would_delay":0,"would_drop":0,`) {
+		t.Errorf("of the class it says %s", text)
+	}
+}
+
 // Whoever reaches daemon.http sees the dashboard. So it leaves out what rules look for, which may
 // be the key of a client, names of files, and what is wrong with a policy, which quotes both.
 func TestDashboardTellsNoSecret(t *testing.T) {

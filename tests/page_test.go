@@ -24,12 +24,17 @@ func (*figures) Hosts() []string { return nil }
 func (*figures) Summary() any {
 	return daemon.Summary{Version: "1.2.3", State: daemon.Draining, Started: time.Now().Add(-50 * time.Hour), ReloadOK: true}
 }
-func (*figures) Classes() []web.Class  { return []web.Class{} }
+func (*figures) Classes() []web.Class {
+	return []web.Class{{Name: "plain"}, {Name: "tried", Shadow: true}}
+}
 func (*figures) Samples() []web.Sample { return nil }
 
 func (*figures) Class(name string) (reading any, why string, ok bool) {
 	c := daemon.Class{ClassReading: new(stats.Class).Read()}
-	c.Name = name
+	c.Name, c.Hinted = name, map[string]uint64{stats.HintTaken: 1234, stats.HintUnclear: 0}
+	if name == "tried" {
+		c.Shadow = &stats.ShadowReading{WouldDelay: 5678, WouldDrop: 1, WaitP50: stats.Seconds(time.Second), WaitP99: stats.Seconds(9 * time.Second)}
+	}
 	return c, "it waits", true
 }
 
@@ -71,6 +76,7 @@ func TestPages(t *testing.T) {
 	t.Run("link", func(t *testing.T) { seesLink(t, b, server.URL) })
 	t.Run("numbers", func(t *testing.T) { seesNumbers(t, b, server.URL) })
 	t.Run("focus", func(t *testing.T) { seesFocus(t, b, server.URL) })
+	t.Run("shadow", func(t *testing.T) { seesShadow(t, b, server.URL) })
 	t.Run("kernel", func(t *testing.T) { seesKernel(t, b, f, server.URL) })
 }
 
@@ -244,6 +250,26 @@ func seesFocus(t *testing.T, b *browser, url string) {
 	} {
 		if got := b.eval(fmt.Sprintf(rowsChange, c.sorted, c.then)); got != c.want {
 			t.Errorf("sorted %t, then %s: the focus and the rows are %q, want %q", c.sorted, c.then, got, c.want)
+		}
+	}
+}
+
+// seesShadow looks at classes of which one is in the shadow. The page says so, and what it would do, as `shaper classes` does.
+func seesShadow(t *testing.T, b *browser, url string) {
+	openAnew(b, url+"/#classes")
+	b.await("the classes are there", `document.querySelectorAll("tbody tr").length === 2`)
+	if got := b.eval(`[...document.querySelectorAll("tbody th")].map((c) => c.innerText.replace(/\s+/g, " ").trim()).join(", ")`); got != "plain, tried in the shadow: delays nothing" {
+		t.Errorf("the classes are %q", got)
+	}
+	for name, want := range map[string]string{
+		"tried": "in the shadow delays nothing, drops nothing, would delay 5,678 items, would drop 1 item, would wait p50 1 s, would wait p99 9 s, hints, taken 1,234",
+		"plain": "hints, taken 1,234",
+	} {
+		b.eval(fmt.Sprintf(`location.hash = "class/%s"`, name))
+		b.await("the class is there", fmt.Sprintf(`document.querySelector("h1").textContent === "Class %s" && !!document.querySelector("dl div")`, name))
+		facts := `[...document.querySelectorAll("dl div")].map((d) => d.querySelector("dt").textContent + " " + d.querySelector("dd").textContent)`
+		if got := b.eval(facts + `.filter((f) => /^(in the shadow|would|hints)/.test(f)).join(", ")`); got != want {
+			t.Errorf("of class %s it says %q, want %q", name, got, want)
 		}
 	}
 }

@@ -41,7 +41,7 @@ var columns = []column{
 	{name: "DROPPED", right: true, text: func(r row, _ time.Time) string { return strconv.FormatUint(r.of.Dropped, 10) }},
 	{name: "REFUSED", right: true, text: func(r row, _ time.Time) string { return strconv.FormatUint(r.of.Refused, 10) }},
 	{name: "THROTTLED", right: true, text: func(r row, now time.Time) string { return throttledText(r.of, now) }},
-	{name: holdColumn, text: func(r row, now time.Time) string { return holdText(r.of, now) },
+	{name: holdColumn, text: func(r row, now time.Time) string { return cmp.Or(holdText(r.of, now), shadowText(r.of)) },
 		end: func(r row, now time.Time) string { return holdLeft(r.of, now) }},
 }
 
@@ -163,6 +163,14 @@ func throttledText(c *web.Class, now time.Time) string {
 		text += ", pauses " + human.Duration(stats.Seconds(left.Round(100*time.Millisecond)))
 	}
 	return text
+}
+
+// shadowText says of a class in the shadow that nothing waits for it.
+func shadowText(c *web.Class) string {
+	if c.Shadow {
+		return "- (shadow)"
+	}
+	return ""
 }
 
 // holdText returns what the next item of a class waits for, and for how long.

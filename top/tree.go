@@ -129,6 +129,9 @@ func (m *model) details(c *web.Class) []line {
 	if c.Ceil != "" {
 		rate += ", up to " + c.Ceil
 	}
+	if c.Shadow {
+		rate += ", in the shadow"
+	}
 	return []line{
 		text(m.ruler(c.Name), faint),
 		why,

@@ -101,6 +101,26 @@ func TestHostileTexts(t *testing.T) {
 	}
 }
 
+// A class in the shadow delays nothing, whatever its rate is.
+func TestShadowIsSeen(t *testing.T) {
+	c := web.Class{Name: "slow", Rate: "1 messages/h", Shadow: true}
+	says := func(want ...string) {
+		t.Helper()
+		var all []string
+		for _, l := range shown(80, 24, c).view() {
+			all = append(all, l.String())
+		}
+		for _, w := range want {
+			if text := strings.Join(all, "\n"); !strings.Contains(text, w) {
+				t.Errorf("%q is not in\n%s", w, text)
+			}
+		}
+	}
+	says(" - (shadow) ", "rate 1 messages/h, in the shadow; now ")
+	c.WaitsFor = &stats.Hold{Class: "above", Limit: "2 messages/s"}
+	says(" 2 messages/s of …", "waits for 2 messages/s of above", "rate 1 messages/h, in the shadow; now ")
+}
+
 // Columns do not jump: once wide, they stay so until the terminal has another size.
 func TestColumnsStay(t *testing.T) {
 	m := shown(100, 24, classes()...)

@@ -29,12 +29,13 @@ type Class struct {
 	Name        string        `json:"name"`
 	Parent      string        `json:"parent,omitempty"`
 	Rate        string        `json:"rate"`
-	Ceil        string        `json:"ceil,omitempty"` // "" if the rate is the limit
-	Set         bool          `json:"set,omitempty"`  // `shaper set` has changed it
-	Now         string        `json:"now"`            // what it sent in the last second
-	Load        float64       `json:"load"`           // that as a part of the limit
-	Items       int64         `json:"items"`          // they wait
-	Bytes       int64         `json:"bytes"`          // of those
+	Ceil        string        `json:"ceil,omitempty"`   // "" if the rate is the limit
+	Set         bool          `json:"set,omitempty"`    // `shaper set` has changed it
+	Shadow      bool          `json:"shadow,omitempty"` // it only computes what it would do
+	Now         string        `json:"now"`              // what it sent in the last second
+	Load        float64       `json:"load"`             // that as a part of the limit
+	Items       int64         `json:"items"`            // they wait
+	Bytes       int64         `json:"bytes"`            // of those
 	WaitsFor    *stats.Hold   `json:"waits_for,omitempty"`
 	P50         stats.Seconds `json:"p50"` // of the waits
 	P99         stats.Seconds `json:"p99"`

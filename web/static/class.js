@@ -36,6 +36,13 @@ function sayLines(list, lines) {
   lines.forEach((line, i) => say(list.children[i] ?? list.appendChild(el("li")), line.trim()));
 }
 
+// shadow returns what a class in the shadow would do if it were enforced, as describe does.
+const shadow = (s) => [
+  ["in the shadow", "delays nothing, drops nothing"],
+  ["would delay", plural(s.would_delay, "item")], ["would drop", plural(s.would_drop, "item")],
+  ["would wait p50", seconds(s.would_wait_p50_seconds)], ["would wait p99", seconds(s.would_wait_p99_seconds)],
+];
+
 // describe returns what is known of a class, as pairs of a name and a text. facts leaves out those
 // without a text.
 function describe(c, now) {
@@ -54,13 +61,14 @@ function describe(c, now) {
     ["wait p50", seconds(c.wait_p50_seconds)], ["wait p99", seconds(c.wait_p99_seconds)],
     ["pause of the provider", left(c.paused_until, now)],
     ["share of the rate", c.share < 1 ? `${Math.round(100 * c.share)} %` : ""],
-    ["learned", c.learned_per_second && perSecond(c.learned_per_second, c.rate.unit)],
+    ...(c.shadow ? shadow(c.shadow) : []),
+    [c.shadow ? "would learn" : "learned", c.learned_per_second && perSecond(c.learned_per_second, c.rate.unit)],
     ["in flight", c.in_flight && count(c.in_flight)],
     ...(c.quotas ?? []).map((q) => [`left of ${q.window}`, `${count(q.remaining)} of ${count(q.size)} until ${time(q.resets, now)}`]),
     ["sessions", count(c.sessions)], ["overlimits", count(c.overlimits)],
     ...Object.entries(c.sent).map(([way, v]) => [`sent ${way}`, volume(v)]),
     ...losses("dropped", c.dropped), ...losses("refused", c.refused),
-    ...counts("throttled", c.throttled), ...counts("retried", c.retried),
+    ...counts("throttled", c.throttled), ...counts("retried", c.retried), ...counts("hints", c.hinted),
     ["priority", String(c.priority)], ["weight", String(c.weight)],
   ];
 }

@@ -8,7 +8,7 @@ const waits = (c) => c.items > 0 || !!c.waits_for; // sessions may wait while no
 const columns = [
   {
     name: "Class", text: (c) => c.name, href: (c) => `#class/${c.name}`, depth: (c) => c.depth,
-    note: (c, now) => (c.waits_for ? `waits for ${hold(c.waits_for, c.name, now)}` : ""), warns: true,
+    note: (c, now) => [c.shadow && "in the shadow: delays nothing", c.waits_for && `waits for ${hold(c.waits_for, c.name, now)}`].filter(Boolean).join("; "), warns: true,
   },
   { name: "Rate", text: (c) => (c.set ? "*" : "") + c.rate, note: (c) => (c.ceil ? `up to ${c.ceil}` : ""), spare: true },
   { name: "Now", text: (c) => c.now, by: (c) => c.load, load: (c) => Math.min(c.load, 1) },
