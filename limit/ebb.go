@@ -16,12 +16,13 @@ type ebb struct {
 // units to pay has paid them, no later than if the item had cost u less. From that moment on it makes
 // no difference how much less it has cost.
 //
-// They are kept as far as they are the least since their time, so their units rise. The oldest are
-// joined: what left between them gets less back than it might.
+// They are kept as far as they are the least since their time, so their units rise. Old ones are
+// joined; see thin.
 type ebbs []ebb
 
-// mostEbbs bounds the memory of ebbs, and the work.
-const mostEbbs = 8
+// mostEbbs bounds the memory of ebbs, and the work. If some forty items are in flight, each giving back half
+// of what it was charged, a bucket uses two thirds of its rate with 8, and all of it with 64.
+const mostEbbs = 64
 
 // note notes that so many units count at a time. Times never go back.
 func (e *ebbs) note(at time.Time, units int64) {
@@ -30,10 +31,19 @@ func (e *ebbs) note(at time.Time, units int64) {
 		kept = kept[:len(kept)-1]
 	}
 	if len(kept) == mostEbbs {
-		kept[1].units = kept[0].units
-		kept = slices.Delete(kept, 0, 1)
+		kept = kept.thin()
 	}
 	*e = append(kept, ebb{at, units})
+}
+
+// thin joins the older half in twos. So the latest times are exact, and those before are known to within a
+// part of their age. What left between two that are joined gets less back than it might.
+func (e ebbs) thin() ebbs {
+	half := len(e) / 2
+	for i := range half / 2 {
+		e[i] = ebb{e[2*i+1].at, e[2*i].units}
+	}
+	return append(e[:half/2], e[half:]...)
 }
 
 // giveBack returns how many of n units still count that an item costs less which left at the time
