@@ -45,10 +45,16 @@ func (r *routes) reclassify(c policy.Conn, conf *policy.Listener, up, down *shap
 	return r.successor(up, conf.Protocol, stats.Upstream), r.successor(down, conf.Protocol, stats.Downstream)
 }
 
-// lacks reports whether a connection is in a class that the policy has no more, though it may have another
-// one of that name.
-func (r *routes) lacks(c *shaper.Class) bool {
-	return c != nil && r.classes[c.Named().Name()] != c.Named()
+// leaving returns what tells which classes a connection leaves: those that are gone, and those that the policy has
+// replaced.
+func (r *routes) leaving(gone map[*shaper.Class]bool) func(*shaper.Class) bool {
+	return func(c *shaper.Class) bool { return gone[c.Named()] || r.isReplaced(c) }
+}
+
+// isReplaced reports whether the policy has another class of the name of the one that a connection is in. That one
+// has been removed just now, or was forgotten some time ago, since nothing waited there.
+func (r *routes) isReplaced(c *shaper.Class) bool {
+	return c != nil && r.classes[c.Named().Name()] != nil && r.classes[c.Named().Name()] != c.Named()
 }
 
 // successor returns the class that has the name of a class now, if it counts what a protocol carries; else that class.
@@ -56,7 +62,7 @@ func (r *routes) successor(c *shaper.Class, protocol policy.Protocol, towards st
 	if c == nil {
 		return nil
 	}
-	if next := r.classes[c.Named().Name()]; next != nil && r.lacks(c) && limits(next, protocol, towards) {
+	if next := r.classes[c.Named().Name()]; r.isReplaced(c) && limits(next, protocol, towards) {
 		return next
 	}
 	return c

@@ -142,12 +142,12 @@ func (t *udpSession) answers() {
 }
 
 // reclassify implements session.
-func (t *udpSession) reclassify(r *routes, _ map[*shaper.Class]bool) {
+func (t *udpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 	who := t.describe()
 	oldUp, oldDown := t.up.class.Load(), t.down.class.Load()
 	up, down := r.reclassify(who, t.conf, oldUp, oldDown)
-	now := time.Now()
-	if r.lacks(oldUp) && up != oldUp {
+	now, leaves := time.Now(), r.leaving(gone)
+	if leaves(oldUp) && up != oldUp {
 		up = up.Join(now, who)
 		t.slot.Move(up)
 		t.up.move(now, up)
@@ -155,7 +155,7 @@ func (t *udpSession) reclassify(r *routes, _ map[*shaper.Class]bool) {
 			t.remark()
 		}
 	}
-	if r.lacks(oldDown) && down != oldDown {
+	if leaves(oldDown) && down != oldDown {
 		t.down.move(now, down.Join(now, who))
 	}
 }
