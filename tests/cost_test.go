@@ -103,10 +103,9 @@ func (m *model) charge(second, n int64, team string) bool {
 // Four teams share the tokens of a provider that refuses whoever sends too many in a second. It
 // refuses none, most of the tokens are used, and the teams have equal shares.
 //
-// Of 98 % some 92 % are used, because a bucket does not know exactly what it may give back if more than
-// a few requests are in flight (mostEbbs in package limit). If answers gave nothing back, it would be
-// 59 %. The account saves up only 20 ms of its rate, since more would not fit into the provider's
-// seconds. What is later than that is lost, so no other test runs beside this one.
+// If answers gave nothing back, 59 % would be used. The account saves up only 20 ms of its rate, since more
+// would not fit into the provider's seconds. What is later than that is lost, so no other test runs beside
+// this one.
 func TestTokensOfAModel(t *testing.T) {
 	trial.Judge(t, 10*time.Millisecond, func() *trial.Miss { return shareModel(t, int64(trial.Size(4, 30))) })
 }
@@ -146,7 +145,7 @@ func shareModel(t *testing.T, seconds int64) *trial.Miss {
 	trial.Figure(t, "tokens used; refused; by team", "%.1f %%; %d; %v", share, m.refused, m.teams)
 	wrong := trial.Join(
 		trial.Most(m.refused, 0, 20, "%d requests were refused", m.refused),
-		trial.Least(share, 88, 62, "%.1f %% of the tokens were used", share))
+		trial.Least(share, 95, 62, "%.1f %% of the tokens were used", share))
 	for team, n := range m.teams {
 		off := 4*float64(n)/float64(total) - 1
 		wrong = trial.Join(wrong, trial.Most(math.Abs(off), 0.05, 0.2, "team %s got %+.1f %% of its share", team, 100*off))
