@@ -59,6 +59,14 @@ func (a *accounts) charge(x *Exchange, class *shaper.Class, item *shaper.Item) {
 	a.book.sent++
 }
 
+// forgetLast forgets what the request was charged that has left last, since it was given back: an answer to it would
+// settle it once more.
+func (a *accounts) forgetLast() {
+	if b := a.book; b != nil {
+		b.charges = slices.DeleteFunc(b.charges, func(c charge) bool { return c.request == b.sent-1 })
+	}
+}
+
 // An answer is what is read of an answer while it passes.
 type answer struct {
 	reads   bool // it is being read

@@ -85,3 +85,25 @@ func TestNothingIsChargedForADeadConnection(t *testing.T) {
 		}
 	}
 }
+
+// What a provider answers although the request has never reached it settles nothing: the charge was given back.
+func TestDeadConnectionSettlesNothing(t *testing.T) {
+	for _, used := range []string{"0", "15"} {
+		p, classes, roots := world(t, time.Unix(0, 0), "[class.c]\nrate = \"3 tokens/s\"\nalgorithm = \"fixed-window\"\nwindow = \"10s\"\nqueue = \"9 messages\"\n"+
+			"cost = { json = \"n\", max = 30 }\nsettle = { header = \"X-Used\" }\n"+
+			"[listener.l]\nlisten = \"127.0.0.1:1\"\nprotocol = \"http\"\nupstream = \"192.0.2.1:1\"\nclass = \"c\"\n")
+		dial := func() *wire { return &wire{connect(p, classes, time.Unix(0, 0)), t, classes, roots} }
+		ten := post("", `{"n":10}`)
+		other, w := dial(), dial()
+		other.send(ten)
+		w.Up.Dead = true
+		w.send(ten)
+		w.answer("HTTP/1.1 408 Request Timeout\r\nX-Used: " + used + "\r\nContent-Length: 0\r\n\r\n")
+		if len(w.Down.Got) == 0 {
+			t.Error("the client gets no answer")
+		}
+		if other.send(ten + ten + ten); string(other.Up.Got) != ten+ten+ten {
+			t.Errorf("an answer says %s: %d of 30 tokens leave in the window", used, 10*len(other.Up.Got)/len(ten))
+		}
+	}
+}

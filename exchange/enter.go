@@ -142,6 +142,7 @@ func (m *message) leave(item *shaper.Item) {
 	item.Left(l.x.now)
 	if written == 0 && l.wire.Shut() { // the receiver is down, so it never gets this message
 		m.giveBack(l.x.now, item, item.Cost)
+		l.x.accounts.forgetLast()
 	}
 	switch {
 	case !l.x.stopped:
