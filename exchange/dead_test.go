@@ -86,6 +86,24 @@ func TestNothingIsChargedForADeadConnection(t *testing.T) {
 	}
 }
 
+// The message that finds out that the provider is dead costs no gap either: another connection may send at once.
+func TestNoGapFollowsADeadConnection(t *testing.T) {
+	for _, protocol := range protocols {
+		p, classes, roots := world(t, time.Unix(0, 0), fmt.Sprintf("[class.c]\nrate = \"1 messages/s\"\nqueue = \"9 messages\"\noverflow = \"wait\"\n"+
+			"[listener.l]\nlisten = \"127.0.0.1:1\"\nprotocol = %q\nupstream = \"192.0.2.1:1\"\nclass = \"c\"\n", protocol))
+		w := &wire{connect(p, classes, time.Unix(0, 0)), t, classes, roots}
+		one := counted[protocol]
+		w.send(one + one)
+		w.Up.Dead = true
+		w.wait(time.Second)
+		other := &wire{connect(p, classes, w.Now), t, classes, roots}
+		if other.send(one + one); string(other.Up.Got) != one {
+			t.Errorf("%s: another connection sends %q at once, want one message", protocol, other.Up.Got)
+		}
+		other.free(time.Second)
+	}
+}
+
 // What a provider answers although the request has never reached it settles nothing: the charge was given back.
 func TestDeadConnectionSettlesNothing(t *testing.T) {
 	for _, used := range []string{"0", "15"} {
