@@ -128,6 +128,30 @@ func TestOldSessionOfLines(t *testing.T) {
 	})
 }
 
+// If what the client has sent behind a late message cannot be framed, the session ends by that, as a younger one does.
+func TestOldSessionOfWhatCannotBeFramed(t *testing.T) {
+	for protocol, said := range map[string]struct{ first, then string }{
+		"lines":   {"x\n", "late\n" + strings.Repeat("x", 200<<10)},
+		"iso8583": {"00040200", "00040200" + "what" + "00040210"},
+	} {
+		virtually(t, func(t *testing.T) {
+			to, conns := listen(t)
+			r := run(t, aging(protocol, to))
+			client := r.dial("l")
+			server := next(t, conns)
+			time.Sleep(8 * time.Second)
+			send(t, client, said.first)
+			expect(t, server, said.first)
+			time.Sleep(3 * time.Second)          // now it is old
+			go io.WriteString(client, said.then) // not all of it is read
+			if _, err := server.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("the provider sees %v", err)
+			}
+			r.awaitEnd(stats.Unframed, 1)
+		})
+	}
+}
+
 // An old session of bytes ends with a reset: its end must not look clean.
 func TestOldSessionOfBytes(t *testing.T) {
 	virtually(t, func(t *testing.T) {

@@ -47,10 +47,12 @@ func (l *lane) cease() {
 // discard reads and throws away what a peer sends after the client was told that the connection
 // ends. Closing with unread bytes would send a reset, which might overtake the refusal.
 func (l *lane) discard() bool {
-	if l.isUp() && l.x.retirement.ends && l.x.down.in.end == open {
-		l.passAnswers()
-	} else {
+	passes := l.isUp() && l.x.retirement.ends && l.x.down.in.end == open
+	switch {
+	case !passes:
 		l.in.drop()
+	case !l.passAnswers():
+		return false
 	}
 	if l.read() {
 		return true
@@ -72,16 +74,18 @@ func (l *lane) discard() bool {
 const unbindSequence = math.MaxInt32
 
 // passAnswers passes the client's answers among what was read since endRequests, and throws away the rest.
-// The answer to the unbind is not for the provider, which gives its own.
-func (l *lane) passAnswers() {
+// The answer to the unbind is not for the provider, which gives its own. passAnswers returns false if the lane does not
+// go on: behind bytes that cannot be framed, nobody knows where an answer begins.
+func (l *lane) passAnswers() bool {
 	for {
 		n, event, err := l.scan.Next(l.in.bytes())
 		switch {
 		case err != nil:
-			l.in.drop()
-			return
+			l.fail(err)
+			l.finish()
+			return false
 		case event != frame.Whole:
-			return
+			return true
 		}
 		switch m := l.scan.Message(); {
 		case m.Kind == frame.Counted:
@@ -91,7 +95,7 @@ func (l *lane) passAnswers() {
 			l.wire.Sent(l.class(), shaper.Cost{Bytes: int64(n)})
 		}
 		if l.x.stopped {
-			return
+			return false
 		}
 		l.in.consume(n)
 	}

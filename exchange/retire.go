@@ -108,6 +108,9 @@ func (r *retirement) endQuietly() {
 	up.state = discarding
 	for events := turnEvents; events > 0 && up.discard(); events-- {
 	}
+	if up.state != discarding {
+		return // what it sent cannot be framed, or a write has ended the connection
+	}
 	if up.out.flush(); !x.stopped {
 		x.host.Retire()
 	}

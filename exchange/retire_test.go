@@ -150,6 +150,37 @@ func TestAnswersPassAtTheQuietEnd(t *testing.T) {
 	}
 }
 
+// What the client sends at the end of an old connection and cannot be framed ends it as it does before. Nothing that
+// stands behind it passes, since nobody knows where the next message begins.
+func TestEndOfWhatCannotBeFramed(t *testing.T) {
+	const class = "[class.c]\nrate = \"1 messages/s\"\n"
+	for _, c := range []struct {
+		name            string
+		protocol        policy.Protocol
+		before, garbage string
+		want            string // gets the provider
+		most            int    // bytes that one read returns
+	}{
+		{"a line that is too long", policy.Lines, "late\n", strings.Repeat("x", 200<<10), "", 2000},
+		{"a line that is too long, and others", policy.Lines, "late\n", strings.Repeat("x", 70<<10) + "\nline\n", "", 2000},
+		{"a PDU that is too short", policy.SMPP, delivered, pdu(4, 0, 1, "")[4:] + delivered, farewell + delivered, 12},
+		{"a PDU that is too long", policy.SMPP, delivered, "\xff" + delivered[1:] + delivered, farewell + delivered, len(delivered)},
+	} {
+		for _, most := range []int{0, c.most} {
+			w := through(t, c.protocol, class)
+			w.Machine.Retire(w.Now, false)
+			w.send(c.before)
+			w.Up.Most, w.Up.In = most, append(w.Up.In, c.garbage...)
+			w.Machine.Retire(w.Now, true)
+			if w.Drive(w.Now); !w.Over || w.Result != stats.Unframed || w.Retired || string(w.Up.Got) != c.want {
+				t.Errorf("%s, %d bytes at a time: it has ended: %v, by %v, and well: %v; the provider gets %.200q, want %q",
+					c.name, most, w.Over, w.Result, w.Retired, w.Up.Got, c.want)
+			}
+			w.Finish(stats.Aged)
+		}
+	}
+}
+
 // slow returns a connection of a protocol with one message a second, three messages for it, one more, and
 // a keep-alive.
 func slow(t *testing.T, protocol policy.Protocol) (w *wire, first []string, late, alive string) {
