@@ -89,6 +89,8 @@ func (l *lane) passAnswers() bool {
 		}
 		switch m := l.scan.Message(); {
 		case m.Kind == frame.Counted:
+			l.found.message = *m
+			l.classify()
 			l.dropFound(stats.Reset, n)
 		case m.Kind == frame.Response && m.Sequence != unbindSequence:
 			l.out.hold(l.in.bytes()[:n])

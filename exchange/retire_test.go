@@ -181,6 +181,20 @@ func TestEndOfWhatCannotBeFramed(t *testing.T) {
 	}
 }
 
+// Messages that come after the unbind count as dropped in the classes that the rules name.
+func TestLateMessagesCountInTheirClasses(t *testing.T) {
+	w := through(t, policy.SMPP, "[class.c]\nrate = \"9 messages/s\"\n[class.otp]\nrate = \"9 messages/s\"\n[[rule]]\nsource_addr = \"o*\"\nclass = \"otp\"\n")
+	submit := func(from string) string { return pdu(4, 0, 1, "\x00\x00\x00"+from+"\x00\x01\x011\x00") }
+	w.Machine.Retire(w.Now, false)
+	w.send(submit("otp") + submit("bulk") + submit("otp"))
+	w.Finish(stats.Aged)
+	for name, want := range map[string]uint64{"c": 1, "otp": 2} {
+		if n := w.classes[name].Stats.Dropped[stats.Reset].Items.Load(); n != want {
+			t.Errorf("%d messages count as dropped in %s, want %d", n, name, want)
+		}
+	}
+}
+
 // slow returns a connection of a protocol with one message a second, three messages for it, one more, and
 // a keep-alive.
 func slow(t *testing.T, protocol policy.Protocol) (w *wire, first []string, late, alive string) {
