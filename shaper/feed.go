@@ -161,13 +161,13 @@ func (f *feed) reseat(k *contender, now time.Time) {
 	f.changes.set(&k.alarm, now, change)
 }
 
-// ready returns how many contenders may send, as far as the feed has looked. A class without a feed has none.
-func (f *feed) ready() (n int64) {
+// ready returns how many contenders have a seat in a band, as far as the feed has looked. A class without a feed has none.
+func (f *feed) ready(band int) (n int64) {
 	if f == nil {
 		return 0
 	}
-	for i := range f.rings[borrowing] {
-		n += int64(len(f.rings[borrowing][i].line))
+	for i := range f.rings[band] {
+		n += int64(len(f.rings[band][i].line))
 	}
 	return n
 }

@@ -87,7 +87,7 @@ func (f forecast) resumes() (until time.Time) {
 func (f forecast) assured(now time.Time, cost *Cost) time.Time {
 	at, bucket := f.assuredAlone(now, cost), f.node.class.owner()
 	if bucket.bucketOf != nil && bucket.parent.Load() != nil { // else it was given up, and has a lock of its own
-		at = later(at, bucket.bucketOf.afterTurns(now, bucket, f.before(), cost))
+		at = later(at, bucket.bucketOf.afterTurns(now, assured, bucket, f.before(), cost))
 	}
 	return at
 }
@@ -117,16 +117,18 @@ func (f forecast) before() sum {
 	return own
 }
 
-// afterTurns returns when an item of a bucket leaves the classes above, if the class k has them to itself.
-// own is what waits before the item in its bucket. Each of the other buckets lets as much leave
-// before the item, and one more item if it may send now. bucket is nil if the key has none yet.
-func (k *keys) afterTurns(now time.Time, bucket *Class, own sum, cost *Cost) (at time.Time) {
-	all, busy, ready := k.class.waitingCost, int64(len(k.waiting)), k.class.feed.ready()
+// afterTurns returns when an item of a bucket leaves the classes above in a band, if the class k has them
+// to itself. own is what waits before the item in its bucket. bucket is nil if the key has none yet.
+//
+// Each of the other buckets lets as much leave before the item, and one more item if it has a seat in
+// the band.
+func (k *keys) afterTurns(now time.Time, band int, bucket *Class, own sum, cost *Cost) (at time.Time) {
+	all, busy, ready := k.class.waitingCost, int64(len(k.waiting)), k.class.feed.ready(band)
 	if bucket != nil && bucket.waiting > 0 {
 		gone := bucket.waitingCost.negative()
 		all.add(&gone)
 		busy--
-		if bucket.asChild.isSeated(borrowing) {
+		if bucket.asChild.isSeated(band) {
 			ready--
 		}
 	}

@@ -31,6 +31,7 @@ func TestForecastOfABucket(t *testing.T) {
 		{"behind a greedy key", root("10 messages/s"), keys(leakyClass("1 messages/s")), 1, 5000, 0, 0, 3 * second},
 		{"all of 600 may send", root("100 messages/s"), keys(seldom), 600, 5, 0, 0, 3 * second},
 		{"none of 600 may send", root("100 messages/s"), keys(seldom), 600, 5, 0, 0, 50 * second},
+		{"the first of its key, behind borrowers", root("100 messages/s"), keys(ceiling("50 messages/s", leakyClass("1 messages/min"))), 50, 50, 0, 0, 3 * second},
 	} {
 		classes := tree(c.root, c.keys, bulk)
 		for range c.bulk {

@@ -72,17 +72,33 @@ func (k *keys) hold(now time.Time, key policy.Key) hold {
 	if k.conf.Shadow {
 		return hold{until: now}
 	}
-	g := gate{pace: k.pace}
-	if c := k.inUse(now, key); c != nil {
-		g = c.gate
-	} else if i, known := k.idle.index[key]; known {
-		g.limiter = restore(now, k.idle.kept(i, &k.idle.further), &k.pace).limiter
-	} else if k.followsShared(now, key) {
-		g = k.shared.gate
-	} else {
-		g.limiter = k.fresh(now).limiter
-	}
+	g := k.gate(now, key)
 	return g.hold(now, 1, &k.conf)
+}
+
+// gate returns what the bucket of a key allows, or would allow; see hold.
+func (k *keys) gate(now time.Time, key policy.Key) gate {
+	state := bucketState{}
+	if c := k.inUse(now, key); c != nil {
+		return c.gate
+	} else if i, known := k.idle.index[key]; known {
+		state = restore(now, k.idle.kept(i, &k.idle.further), &k.pace)
+	} else if k.followsShared(now, key) {
+		return k.shared.gate
+	} else {
+		state = k.fresh(now)
+	}
+	return gate{pace: k.pace, limiter: state.limiter, assured: state.assured}
+}
+
+// turn returns when one of each unit leaves the classes above with a key that has no bucket, after the
+// turns of those that have one.
+func (k *keys) turn(now time.Time, key policy.Key) time.Time {
+	band := assured
+	if g := k.gate(now, key); g.assured != nil && g.assured.Next().After(now) {
+		band = borrowing
+	}
+	return k.afterTurns(now, band, nil, sum{}, &oneOfEach)
 }
 
 // inUse returns the bucket that a key has, or shares because there is no room for it; nil if one would

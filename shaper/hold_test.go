@@ -78,6 +78,27 @@ func TestWaitsOfANewKeyBehindOthers(t *testing.T) {
 	holds(t, c.Status().WaitsWithKey(start, client(51), nil), "root", "1 packets/s", 21*second)
 }
 
+// A key that has no bucket yet goes before others that borrow, if it does not borrow itself.
+func TestWaitsOfAKeyBehindBorrowers(t *testing.T) {
+	conf := perSource(100, ceiling("100 packets/s", under("root", classBy(policy.GCRA, "1 packets/min"))))
+	classes := tree(named("root", classBy(policy.GCRA, "1 packets/s")), conf)
+	c := classes["test"]
+	known := c.Join(start, client(50))
+	enter(t, known, 0, Leaves, packet(1))
+	known.Quit(start)
+	for i := range 20 {
+		bucket := c.Join(start, client(i))
+		for range 2 {
+			enter(t, bucket, 0, Waits, packet(1))
+		}
+	}
+	s := &sim{root: classes["root"], now: start}
+	s.run(20*second + 500*ms)
+	now := at(20*second + 500*ms)
+	holds(t, c.Status().WaitsWithKey(now, client(51), nil), "root", "1 packets/s", 21*second)
+	holds(t, c.Status().WaitsWithKey(now, client(50), nil), "root", "1 packets/s", 41*second)
+}
+
 // A class with a shadow holds nobody up, and neither does a key that has been away.
 func TestNoKeyWaitsInAShadow(t *testing.T) {
 	conf := perSource(10, classBy(policy.GCRA, "1 packets/min"))

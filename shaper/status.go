@@ -83,7 +83,7 @@ func (s Status) WaitsWithKey(now time.Time, conn policy.Conn, m *policy.Message)
 	case in != nil: // it leaves behind what waits there
 		h.until = later(h.until, forecast{&in.node, now}.leaves(&oneOfEach))
 	case c.keys != nil:
-		h.until = later(h.until, c.keys.afterTurns(now, nil, sum{}, &oneOfEach))
+		h.until = later(h.until, c.keys.turn(now, key.bucket))
 	}
 	return h.reading()
 }
