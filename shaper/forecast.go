@@ -121,23 +121,25 @@ func (f forecast) before() sum {
 // to itself. own is what waits before the item in its bucket. bucket is nil if the key has none yet.
 //
 // Each of the other buckets lets as much leave before the item, and one more item if it has a seat in
-// the band.
+// the band. That one costs what their items cost on the average.
 func (k *keys) afterTurns(now time.Time, band int, bucket *Class, own sum, cost *Cost) (at time.Time) {
-	all, busy, ready := k.class.waitingCost, int64(len(k.waiting)), k.class.feed.ready(band)
+	all, items, busy, ready := k.class.waitingCost, k.class.waiting, int64(len(k.waiting)), k.class.feed.ready(band)
 	if bucket != nil && bucket.waiting > 0 {
 		gone := bucket.waitingCost.negative()
 		all.add(&gone)
+		items -= bucket.waiting
 		busy--
 		if bucket.asChild.isSeated(band) {
 			ready--
 		}
 	}
 	for x := k.class.parent.Load(); x != nil; x = x.parent.Load() {
-		before, n, others := own.in(x.kind), cost.In(x.kind), all.in(x.kind)
+		before, others := own.in(x.kind), all.in(x.kind)
 		if busy == 0 || before <= others/busy { // else all that waits elsewhere leaves before
-			others = min(others, busy*before+ready*n)
+			mean := (others + max(items, 1) - 1) / max(items, 1)
+			others = min(others, busy*before+ready*mean*max(cost.Packets, 1)) // datagrams may leave together
 		}
-		at = later(at, x.estimate(now, before+others, n))
+		at = later(at, x.estimate(now, before+others, cost.In(x.kind)))
 	}
 	return at
 }

@@ -79,3 +79,23 @@ func TestForecastOfABucketWithQuietHours(t *testing.T) {
 		t.Errorf("one of a bucket whose others wait for the morning waits for %v", wait)
 	}
 }
+
+// Others leave before an item at what they cost, whatever the item itself costs.
+func TestForecastOfABucketWithOtherCosts(t *testing.T) {
+	for _, c := range []struct{ own, others int64 }{{1, 20}, {20, 1}, {20, 20}} {
+		classes := tree(named("root", leakyClass("100 messages/s")), perSource(100, under("root", classBy(policy.GCRA, "1 messages/min"))))
+		for i := range 10 {
+			bucket := classes["test"].Join(start, client(i+1))
+			for range 3 {
+				bucket.Enter(start, &Item{Cost: Cost{Messages: c.others}})
+			}
+		}
+		s := &sim{root: classes["root"], now: start}
+		s.run(0)
+		want := time.Duration(10*c.others-1) * 10 * ms // the first of each
+		_, got := classes["test"].Join(start, client(0)).Estimate().Place(start, Cost{Messages: c.own})
+		if slack := 10 * ms * time.Duration(c.others); got < want-slack || got > want+slack {
+			t.Errorf("an item of %d behind items of %d waits for %v, want %v", c.own, c.others, got, want)
+		}
+	}
+}
