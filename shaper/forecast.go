@@ -1,9 +1,11 @@
 package shaper
 
 import (
+	"slices"
 	"time"
 
 	"shaper/limit"
+	"shaper/policy"
 )
 
 // A forecast estimates when something leaves that waits at a node, or comes to it at now.
@@ -121,7 +123,8 @@ func (f forecast) before() sum {
 // to itself. own is what waits before the item in its bucket. bucket is nil if the key has none yet.
 //
 // Each of the other buckets lets as much leave before the item, and one more item if it has a seat in
-// the band. That one costs what their items cost on the average.
+// the band. That one costs what their items cost on the average. While some recipients have quiet hours, it
+// is not known in how many buckets all that waits is for these, so only buckets with a seat count.
 func (k *keys) afterTurns(now time.Time, band int, bucket *Class, own sum, cost *Cost) (at time.Time) {
 	all, items, busy, ready := k.class.waitingCost, k.class.waiting, int64(len(k.waiting)), k.class.feed.ready(band)
 	if bucket != nil && bucket.waiting > 0 {
@@ -133,6 +136,9 @@ func (k *keys) afterTurns(now time.Time, band int, bucket *Class, own sum, cost 
 			ready--
 		}
 	}
+	if k.isQuiet(now) {
+		busy = ready
+	}
 	for x := k.class.parent.Load(); x != nil; x = x.parent.Load() {
 		before, others := own.in(x.kind), all.in(x.kind)
 		if busy == 0 || before <= others/busy { // else all that waits elsewhere leaves before
@@ -142,6 +148,11 @@ func (k *keys) afterTurns(now time.Time, band int, bucket *Class, own sum, cost 
 		at = later(at, x.estimate(now, before+others, cost.In(x.kind)))
 	}
 	return at
+}
+
+// isQuiet reports whether some recipients have quiet hours at now.
+func (k *keys) isQuiet(now time.Time) bool {
+	return slices.ContainsFunc(k.conf.Quieted, func(g policy.QuietGroup) bool { return limit.Span(g.Closed).Contains(now) })
 }
 
 // assuredByTurns is assured for one of so many groups, or for the queue of the class with which

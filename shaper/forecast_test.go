@@ -99,3 +99,25 @@ func TestForecastOfABucketWithOtherCosts(t *testing.T) {
 		}
 	}
 }
+
+// Buckets in which all waits for the quiet hours of its recipients to end take no turns before.
+func TestForecastBesideSleepingBuckets(t *testing.T) {
+	const night = 30 * time.Hour
+	confs := asAt(night, promotions(t, "per = \"source_addr\"\nparent = \"root\"\nqueue = \"1000 messages\"\n[class.root]\nrate = \"10 messages/s\""))
+	c := tree(confs...)["promotions"]
+	for i := range 50 {
+		m := &policy.Message{SourceAddr: []byte{byte(i)}, Recipient: []byte("91")}
+		sleeps := c.JoinKey(at(night), c.Messages().Key(&policy.Conn{}, m))
+		for range 10 {
+			enter(t, sleeps, night, Waits, sms())
+		}
+	}
+	home := joins(night, c, "44")
+	enter(t, home, night, Leaves, sms())
+	for range 3 {
+		enter(t, home, night, Waits, sms())
+	}
+	if _, wait := home.Estimate().Place(at(night), sms().Cost); wait != 400*ms {
+		t.Errorf("the fourth waits for %v at night, want 400ms", wait)
+	}
+}
