@@ -30,8 +30,15 @@ func TestAmendAtOnce(t *testing.T) {
 				if n+more > 0 {
 					charged.Take(start, start, n+more)
 				}
+				begins := start
+				if rapid.Bool().Draw(t, "another one leaves") {
+					cost := anyCost(t, a.whole(s))
+					begins = latest(latest(amended.Next(start, 0, cost), charged.Next(start, 0, cost)), start)
+					amended.Take(begins, begins, cost)
+					charged.Take(begins, begins, cost)
+				}
 				for range 5 {
-					now, cost := start.Add(anyPause(t, s)), anyCost(t, a.whole(s))
+					now, cost := begins.Add(anyPause(t, s)), anyCost(t, a.whole(s))
 					got, want := latest(amended.Next(now, 0, cost), now), latest(charged.Next(now, 0, cost), now)
 					if diff := got.Sub(want); diff < -1 || diff > 1 { // the halves of a nanosecond of a float64
 						t.Fatalf("%d after %v: %v later than with the right charge", cost, now.Sub(start), diff)

@@ -201,7 +201,7 @@ func (l *SlidingLog) since(now time.Time) time.Duration {
 
 // spread returns how much later than it leaves an item of n units is noted.
 func (l *SlidingLog) spread(n int64) time.Duration {
-	if l.limit == 0 {
+	if l.limit == 0 || n <= 0 {
 		return 0
 	}
 	return times((n-1)/l.limit, l.window)

@@ -207,6 +207,23 @@ func TestLogGivesBackWindows(t *testing.T) {
 	}
 }
 
+// If all that an item has filled is given back, the next one leaves as from an empty log, and counts from then on.
+func TestLogGivesBackAll(t *testing.T) {
+	const ms = time.Millisecond
+	for _, rate := range []int64{1, 2, 10} {
+		l := NewSlidingLog(at(0), perSecond(rate), second)
+		l.Take(at(0), at(0), 25)
+		l.Amend(at(200*ms), at(0), -25)
+		if next := l.Next(at(200*ms), 0, rate); next.After(at(200 * ms)) {
+			t.Errorf("with %d a second, the next leave at %v", rate, next.Sub(start))
+		}
+		l.Take(at(200*ms), at(200*ms), rate)
+		if next := l.Next(at(200*ms), 0, 1); !next.Equal(at(1200 * ms)) {
+			t.Errorf("with %d a second, those behind them leave at %v, want 1.2s", rate, next.Sub(start))
+		}
+	}
+}
+
 // An item that fits no longer looks like one of several windows that was charged long before. It gives nothing
 // back for another one that was.
 func TestLogGivesBackToNoOtherIfTheLimitChanges(t *testing.T) {
