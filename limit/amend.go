@@ -11,8 +11,8 @@ import (
 type Amender interface {
 	// Amend says at now that the item that left at the time then costs n units more than Take
 	// charged for it; if n is negative, it costs less. What it costs less is given back as far
-	// as it still counts. A window gets nothing back for an item that left in another window, and
-	// a bucket never has more than its burst.
+	// as it still counts. A window gets nothing back for an item that left in another window, except
+	// what it still pays for one larger than a window. A bucket never has more than its burst.
 	Amend(now, then time.Time, n int64)
 }
 
