@@ -68,17 +68,24 @@ func (p *pace) slackOf() time.Duration {
 	return leaky.Slack(p.rate)
 }
 
-// patienceOf returns the patience. It is a small part of a gap: the class loses that time. A class with
-// a burst uses it later. But its moments stand still, and the one that it waits for is later each time
-// by what it takes to write an item, so that it needs more of it.
+// patienceOf returns the patience. It is a small part of a gap of the slowest limit. The class loses that
+// time if one of its limits lets items leave one by one. One with a burst uses it later. But its moments stand
+// still, and the contender that it waits for is later each time by what it takes to write an item, so
+// that it needs more of it. Beneath a window nothing is lost if another one leaves.
 func (p *pace) patienceOf() time.Duration {
-	switch {
-	case p.kind == unit.Bytes || p.algorithm.HasWindow() || p.keyed:
+	if p.kind == unit.Bytes || p.keyed {
 		return 0 // nothing is lost if another one leaves; or the class holds nothing up
-	case p.atOnce > 1:
-		return min(p.rate.Time(1)/16, time.Millisecond)
 	}
-	return min(p.rate.Time(1)/128, 100*time.Microsecond)
+	gap, loses := time.Duration(0), false
+	for r := range p.restraints() {
+		if !r.algorithm.HasWindow() {
+			gap, loses = max(gap, r.rate.Time(1)), loses || r.atOnce == 1
+		}
+	}
+	if loses {
+		return min(gap/128, 100*time.Microsecond)
+	}
+	return min(gap/16, time.Millisecond)
 }
 
 // MaxPiece is the largest piece of a class: how many bytes of a stream may be one item.

@@ -66,6 +66,52 @@ func TestTreeSharesBeneathABurst(t *testing.T) {
 	}
 }
 
+// An account with a gap loses at most a hundredth to its patience with a class that is a little slower, whichever of its limits
+// makes the gap.
+func TestPatienceBeneathAGap(t *testing.T) {
+	const rate = "100 messages/s"
+	gap, burst := policy.Limit{Rate: rateOf(rate), Algorithm: policy.Leaky}, policy.Limit{Rate: rateOf(rate), Algorithm: policy.GCRA}
+	burst.Burst = policy.Burst{N: 20, Kind: unit.Messages}
+	for _, limits := range [][]policy.Limit{{gap}, {burst}, {gap, burst}, {burst, gap}, {burst, burst, gap}} {
+		account := named("account", leakyClass(rate))
+		account.Algorithm, account.Burst, account.Also = limits[0].Algorithm, limits[0].Burst, limits[1:]
+		slower := ceiling("95 messages/s", under("account", named("slower", leakyClass("1 messages/s"))))
+		slower.Weight = 10
+		other := ceiling(rate, under("account", named("other", leakyClass("1 messages/s"))))
+		sum := 0
+		for _, left := range greedyWriters(tree(account, slower, other), 0, 100*second) {
+			sum += left
+		}
+		if sum < 9900 {
+			t.Errorf("%d left in 100 s of an account with limits by %v", sum, limits)
+		}
+	}
+}
+
+// A class of several limits waits for the one whose turn it is as its slowest bucket needs, whichever of them that is.
+func TestTreeSharesBeneathSeveralLimits(t *testing.T) {
+	slow := policy.Limit{Rate: rateOf("70 messages/s"), Algorithm: policy.GCRA, Burst: policy.Burst{N: 20, Kind: unit.Messages}}
+	fast := policy.Limit{Rate: rateOf("7000 messages/s"), Algorithm: policy.GCRA, Burst: policy.Burst{N: 100, Kind: unit.Messages}}
+	window := policy.Limit{Rate: rateOf("6000 messages/min"), Algorithm: policy.FixedWindow}
+	for _, limits := range [][]policy.Limit{{slow, fast}, {fast, slow}, {slow, window}, {window, slow}} {
+		account := named("account", leakyClass("1 messages/s"))
+		account.Rate, account.Algorithm, account.Burst, account.Also = limits[0].Rate, limits[0].Algorithm, limits[0].Burst, limits[1:]
+		confs := []policy.Class{account}
+		for i := range 4 {
+			conf := ceiling("70 messages/s", under("account", named(strconv.Itoa(i), leakyClass("1 messages/s"))))
+			if i == 0 {
+				conf.Weight = 10
+			}
+			confs = append(confs, conf)
+		}
+		left := greedyWriters(tree(confs...), 40*time.Microsecond, 100*second)
+		const want = 100 * (1 + float64(70-4)*10/13)
+		if got := float64(left["0"]); math.Abs(got-want) > 0.02*want {
+			t.Errorf("%v: weight 10 sent %v, want %.0f: %v", limits, got, want, left)
+		}
+	}
+}
+
 // greedyWriters lets two messages wait in each class beneath the account all the time. It takes a while to
 // write what leaves. It returns how many have left each class.
 func greedyWriters(classes map[string]*Class, writing, runs time.Duration) map[string]int {
