@@ -70,6 +70,9 @@ func (q *Queue[T]) PushFront(e *Element[T]) {
 // Front returns the element that has waited longest; nil if none waits.
 func (q *Queue[T]) Front() *Element[T] { return q.head }
 
+// Back returns the element behind all others; nil if none waits.
+func (q *Queue[T]) Back() *Element[T] { return q.tail }
+
 // Next returns the element behind e; nil at the end.
 func (e *Element[T]) Next() *Element[T] { return e.next }
 

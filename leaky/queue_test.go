@@ -46,6 +46,9 @@ func TestQueueIsASlice(t *testing.T) {
 
 func checkQueue(t *rapid.T, q *Queue[queued], model []*queued) {
 	items, bytes := 0, int64(0)
+	if last := q.Back(); last != nil && len(model) > 0 && last.Value != model[len(model)-1] || (last == nil) != (len(model) == 0) {
+		t.Fatalf("the last of %d elements is %v", len(model), last)
+	}
 	e := q.Front()
 	for i, one := range model {
 		if e == nil || e.Value != one {

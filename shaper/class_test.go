@@ -256,8 +256,8 @@ func TestClassBacklog(t *testing.T) {
 	}
 	enter(t, c, 0, Leaves, packet(500))
 	enter(t, c, 0, Waits, packet(1000), packet(2000))
-	if cost, drain := c.Estimate().Drain(start); cost != 3000 || drain != 3500*ms {
-		t.Errorf("the class drains %d in %v, want 3000 in 3.5s", cost, drain)
+	if cost, drain := c.Estimate().Drain(start); cost != 3000 || drain != 1500*ms {
+		t.Errorf("the class drains %d in %v, want 3000 in 1.5s", cost, drain)
 	}
 	conf := c.Policy()
 	conf.Rate = rateOf("0B/s")

@@ -65,7 +65,7 @@ func refusal(now time.Time, c *Class, it *Item) Verdict {
 		return Waits
 	case !it.First && !c.queue.HasRoom(int(it.Cost.Packets), it.Held):
 		return Full
-	case c.conf.MaxWait > 0 && c.shadow == nil && forecast{&c.node, now}.entered(it).Sub(now) > time.Duration(c.conf.MaxWait):
+	case c.conf.MaxWait > 0 && c.shadow == nil && forecast{node: &c.node, now: now}.entered(it).Sub(now) > time.Duration(c.conf.MaxWait):
 		return TooLong
 	}
 	return Waits

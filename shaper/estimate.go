@@ -18,7 +18,7 @@ func (e Estimate) Retry(now time.Time, cost Cost) time.Duration {
 	c := e.class
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	return forecast{&c.node, now}.room(&cost, time.Duration(c.conf.MaxWait)).Sub(now)
+	return forecast{node: &c.node, now: now}.room(&cost, time.Duration(c.conf.MaxWait)).Sub(now)
 }
 
 // Place returns which place an item of this cost would have in the queue at now, from 1, and
@@ -27,7 +27,7 @@ func (e Estimate) Place(now time.Time, cost Cost) (position int, wait time.Durat
 	c := e.class
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	return c.queue.Len() + 1, forecast{&c.node, now}.leaves(&cost).Sub(now)
+	return c.queue.Len() + 1, forecast{node: &c.node, now: now}.leaves(&cost).Sub(now)
 }
 
 // Drain returns what waits in the queues of the class, of its buckets and groups, in the unit of
@@ -39,7 +39,7 @@ func (e Estimate) Drain(now time.Time) (cost int64, drain time.Duration) {
 	defer c.lock().mu.Unlock()
 	withWaiting(c, func(c *Class) {
 		cost += c.queueCost
-		drain = max(drain, forecast{&c.node, now}.leaves(&Cost{}).Sub(now))
+		drain = max(drain, forecast{node: &c.node, now: now}.drained().Sub(now))
 	})
 	if c.keys != nil {
 		cost = c.waitingCost.in(c.kind) // of all buckets: a class with buckets has no children

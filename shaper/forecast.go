@@ -15,6 +15,13 @@ import (
 type forecast struct {
 	node *node
 	now  time.Time
+	own  Cost // what the item costs if it waits already, behind all others; nothing if it comes now
+}
+
+// drained estimates when the last item of the queue leaves, in which something waits.
+func (f forecast) drained() time.Time {
+	f.own = f.node.queue.Back().Value.Cost
+	return f.leaves(&f.own)
 }
 
 // entered estimates when an item leaves that enters the class now. One that is First goes before
@@ -49,7 +56,7 @@ func (f forecast) leaves(cost *Cost) time.Time {
 // path; nil: what waits there now.
 func (f forecast) behind(now time.Time, held *sum, cost *Cost) time.Time {
 	n := f.node
-	first := n.estimate(now, n.queueCost, cost.In(n.kind))
+	first := n.estimate(now, f.ahead(), cost.In(n.kind))
 	last := first
 	for x := n; x != nil; x = x.parent.Load() {
 		waiting := held
@@ -57,10 +64,13 @@ func (f forecast) behind(now time.Time, held *sum, cost *Cost) time.Time {
 			waiting = &x.waitingCost
 		}
 		first = later(first, x.estimate(now, 0, cost.In(x.kind)))
-		last = later(last, x.estimate(now, waiting.in(x.kind), cost.In(x.kind)))
+		last = later(last, x.estimate(now, waiting.in(x.kind)-f.own.In(x.kind), cost.In(x.kind)))
 	}
 	return later(first, earlier(last, f.assured(now, cost)))
 }
+
+// ahead returns what waits before the item in its queue, in the unit of the class.
+func (f forecast) ahead() int64 { return f.node.queueCost - f.own.In(f.node.kind) }
 
 // held returns what waits until the quiet hours of the group end. It does not drain before, as what
 // waits in the classes above may.
@@ -106,17 +116,18 @@ func (f forecast) assuredAlone(now time.Time, cost *Cost) time.Time {
 	case n.assured == nil:
 		return now
 	}
-	return n.assured.After(now, n.queueCost)
+	return n.assured.After(now, f.ahead())
 }
 
-// before returns what waits in the queue of the node itself.
+// before is ahead in all units.
 func (f forecast) before() sum {
-	own := f.node.waitingCost
+	before := f.node.waitingCost
 	for _, group := range f.node.class.quiet.inUse {
 		others := group.waitingCost.negative()
-		own.add(&others)
+		before.add(&others)
 	}
-	return own
+	before.count(&f.own, -1)
+	return before
 }
 
 // afterTurns returns when an item of a bucket leaves the classes above in a band, if the class k has them
@@ -158,7 +169,7 @@ func (k *keys) isQuiet(now time.Time) bool {
 // assuredByTurns is assured for one of so many groups, or for the queue of the class with which
 // they take turns: each of the others lets as much leave before. The class has no other children.
 func (f forecast) assuredByTurns(now time.Time, class *node, groups, n int64) time.Time {
-	ahead := f.node.queueCost + groups*(f.node.queueCost+n)
+	ahead := f.ahead() + groups*(f.ahead()+n)
 	if class.assured == nil {
 		return class.estimate(now, ahead, n)
 	}

@@ -121,3 +121,37 @@ func TestForecastBesideSleepingBuckets(t *testing.T) {
 		t.Errorf("the fourth waits for %v at night, want 400ms", wait)
 	}
 }
+
+// A queue has drained when its last item leaves, whatever the class allows after that.
+func TestDrainEndsWithTheLastItem(t *testing.T) {
+	gap := leakyClass("1 messages/min")
+	gap.Closed = policy.Span{From: at(5*time.Minute + 30*second), Until: at(time.Hour)}
+	bytes := leakyClass("1000 B/s")
+	keyed := tree(named("root", leakyClass("1 messages/s")), perSource(10, under("root", leakyClass("10 messages/s"))))
+	for name, c := range map[string]struct {
+		class *Class
+		items []*Item
+		want  time.Duration
+	}{
+		"before a closed time":  {NewClass(start, gap), []*Item{message(1), message(1), message(1), message(1), message(1)}, 5 * time.Minute},
+		"behind a closed time":  {NewClass(start, gap), []*Item{message(1), message(1), message(1), message(1), message(1), message(1)}, time.Hour},
+		"after a large item":    {NewClass(start, bytes), []*Item{message(1000), message(5000), message(10)}, 7 * second},
+		"before a large item":   {NewClass(start, bytes), []*Item{message(1000), message(10), message(5000)}, 2010 * ms},
+		"a bucket in its turns": {keyed["test"].Join(start, client(1)), []*Item{message(1), message(1), message(1)}, 3 * second},
+	} {
+		root := c.class.root().class
+		enter(t, c.class, 0, Leaves, message(1000))
+		enter(t, c.class, 0, Waits, c.items...)
+		if _, drain := c.class.Estimate().Drain(start); drain != c.want {
+			t.Errorf("%s: the class drains in %v, want %v", name, drain, c.want)
+		}
+		s := &sim{root: root, now: start}
+		s.run(c.want)
+		if waits := c.class.Backlog().Items; waits != 1 {
+			t.Errorf("%s: %d wait before %v", name, waits, c.want)
+		}
+		if root.Release(at(c.want)) != c.items[len(c.items)-1] {
+			t.Errorf("%s: the last does not leave at %v", name, c.want)
+		}
+	}
+}

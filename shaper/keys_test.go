@@ -43,7 +43,7 @@ func TestKeysHaveBuckets(t *testing.T) {
 	enter(t, b, 30*ms, Leaves, packet(1))
 	enter(t, b, 30*ms, Waits, third)
 	wantBacklog(t, c, 2, 2)
-	if cost, drain := c.Estimate().Drain(at(30 * ms)); cost != 2 || drain != 200*ms {
+	if cost, drain := c.Estimate().Drain(at(30 * ms)); cost != 2 || drain != 100*ms {
 		t.Errorf("the class drains %d in %v", cost, drain)
 	}
 	released(t, c, 100*ms-1)

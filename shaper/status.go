@@ -81,7 +81,7 @@ func (s Status) WaitsWithKey(now time.Time, conn policy.Conn, m *policy.Message)
 	switch in := c.inUse(now, key); {
 	case h.by == nil:
 	case in != nil: // it leaves behind what waits there
-		h.until = later(h.until, forecast{&in.node, now}.leaves(&oneOfEach))
+		h.until = later(h.until, forecast{node: &in.node, now: now}.leaves(&oneOfEach))
 	case c.keys != nil:
 		h.until = later(h.until, c.keys.turn(now, key.bucket))
 	}
