@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"debug/buildinfo"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -195,4 +196,47 @@ func TestPackagedPolicy(t *testing.T) {
 			t.Errorf("%s: %v\n%s", script, err, out)
 		}
 	}
+}
+
+// A release candidate sorts before its release, as dpkg and rpm sort.
+func TestVersionOfPackages(t *testing.T) {
+	t.Parallel()
+	tree := treeWith(t, "version")
+	git := func(args ...string) {
+		t.Helper()
+		output(t, exec.Command(tool(t, "git", "git"), append([]string{"-C", tree, "-c", "user.name=x", "-c", "user.email=x@example.org"}, args...)...))
+	}
+	if err := errors.Join(os.MkdirAll(tree+"/cmd/shaper", 0o755), os.WriteFile(tree+"/cmd/shaper/version.go", nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	git("init", "-q")
+	for _, step := range []struct{ tag, want string }{
+		{"v1.3.0-rc1", "1.3.0~rc1"},
+		{"", "1.3.0~rc1+1+g"},
+		{"v1.3.0-beta.2", "1.3.0~beta.2"},
+		{"v1.3.0", "1.3.0"},
+		{"", "1.3.0+1+g"},
+	} {
+		if git("commit", "-q", "--allow-empty", "-m", "x"); step.tag != "" {
+			git("tag", step.tag)
+		}
+		got := strings.TrimSpace(output(t, exec.Command("dash", tree+"/packaging/version")))
+		if commit, ok := strings.CutPrefix(got, step.want); !ok || (commit == "") != (step.tag != "") {
+			t.Errorf("with the tag %q the version is %s, want %s", step.tag, got, step.want)
+		}
+	}
+}
+
+// treeWith returns a directory that has one of the scripts of packaging/, and nothing else.
+func treeWith(t *testing.T, script string) (tree string) {
+	t.Helper()
+	text, err := os.ReadFile("../packaging/" + script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree = t.TempDir()
+	if err := errors.Join(os.Mkdir(tree+"/packaging", 0o755), os.WriteFile(tree+"/packaging/"+script, text, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	return tree
 }
