@@ -227,6 +227,20 @@ func TestVersionOfPackages(t *testing.T) {
 	}
 }
 
+// An image for another processor says so.
+func TestImageHasItsPlatform(t *testing.T) {
+	t.Parallel()
+	tree := treeWith(t, "build")
+	if err := os.WriteFile(tree+"/Makefile", []byte("install:\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("dash", tree+"/packaging/build", "image")
+	cmd.Env = append(os.Environ(), "GO=false", "CONTAINER=echo", "ARCH=arm64", "VERSION=1.2.3", "SOURCE_DATE_EPOCH=0", "MAINTAINER=x", "MAKEFLAGS=")
+	if got := output(t, cmd); !strings.HasPrefix(got, "build --platform linux/arm64 ") {
+		t.Errorf("the image is built by: %s", got)
+	}
+}
+
 // treeWith returns a directory that has one of the scripts of packaging/, and nothing else.
 func treeWith(t *testing.T, script string) (tree string) {
 	t.Helper()
