@@ -241,6 +241,29 @@ func TestImageHasItsPlatform(t *testing.T) {
 	}
 }
 
+// A service that does not stop does not keep its package from being removed.
+func TestRemovalOfAServiceThatDoesNotStop(t *testing.T) {
+	t.Parallel()
+	tree := treeWith(t, "prerm")
+	text, err := os.ReadFile(tree + "/packaging/prerm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := strings.Replace(string(text), "/run/systemd/system", tree, 1) // as if systemd ran
+	for _, control := range []string{"systemctl", "deb-systemd-invoke"} {
+		if err := os.WriteFile(tree+"/"+control, []byte("#!/bin/sh\necho \"$@\"\nexit 1\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, from := range []string{"remove", "0"} { // dpkg, and rpm
+		cmd := exec.Command("dash", "-c", script, "prerm", from)
+		cmd.Env = append(os.Environ(), "PATH="+tree+":"+os.Getenv("PATH"))
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "stop shaper.service") {
+			t.Errorf("prerm %s: %v\n%s", from, err, out)
+		}
+	}
+}
+
 // treeWith returns a directory that has one of the scripts of packaging/, and nothing else.
 func treeWith(t *testing.T, script string) (tree string) {
 	t.Helper()
