@@ -95,8 +95,8 @@ func TestClassicBounds(t *testing.T) {
 			t.Errorf("classic bucket %d ends at %v, want %v", n, got, want)
 		}
 	}
-	if n := len(waitBuckets); n != 19 {
-		t.Errorf("%d classic buckets, want 19, from 1/1024 s to 256 s", n)
+	if n := len(waitBuckets); n != 25 {
+		t.Errorf("%d classic buckets, want 25, from 1/1024 s to 16384 s", n)
 	}
 }
 

@@ -117,3 +117,20 @@ func TestMissing(t *testing.T) {
 		}
 	}
 }
+
+// Where Prometheus has both forms of a histogram, the rules and the dashboard take the native one, which
+// is finer.
+func TestNativeHistogramsComeFirst(t *testing.T) {
+	quantiles := regexp.MustCompile(`histogram_quantile\([^\[]*?(_bucket)?(?:\{[^}]*\})?\[`)
+	for _, file := range []string{"alerts.yml", "grafana.json"} {
+		all := quantiles.FindAllStringSubmatch(read(t, file), -1)
+		if len(all) < 4 || len(all)%2 > 0 {
+			t.Fatalf("%s has %d quantiles", file, len(all))
+		}
+		for i, m := range all {
+			if isNative := m[1] == ""; isNative != (i%2 == 0) {
+				t.Errorf("%s takes %q as operand %d", file, m[0], i%2)
+			}
+		}
+	}
+}

@@ -36,11 +36,11 @@ func limits(counts, engine string) string {
 	return fmt.Sprintf(`sum by (instance, class) (shaper_class_ceil{@class,unit=%[1]q,engine=%[2]q} or shaper_class_rate{@class,unit=%[1]q,engine=%[2]q})`, counts, engine)
 }
 
-// quantile returns a quantile of a histogram. Prometheus has its classic buckets, or the native
-// histogram, or both.
+// quantile returns a quantile of a histogram. Prometheus has the native histogram, or its classic
+// buckets, or both. The native one is finer.
 func quantile(q, histogram, by string) string {
-	classic := fmt.Sprintf(`histogram_quantile(%s, sum by (%s, le) (rate(%s))) >= 0`, q, by, strings.Replace(histogram, "{", "_bucket{", 1)+"[@rate]")
-	return fmt.Sprintf(`%s or histogram_quantile(%s, sum by (%s) (rate(%s[@rate]))) >= 0`, classic, q, by, histogram)
+	classic := strings.Replace(histogram, "{", "_bucket{", 1)
+	return fmt.Sprintf(`histogram_quantile(%[1]s, sum by (%[2]s) (rate(%[3]s[@rate]))) >= 0 or histogram_quantile(%[1]s, sum by (%[2]s, le) (rate(%[4]s[@rate]))) >= 0`, q, by, histogram, classic)
 }
 
 const (
