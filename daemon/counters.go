@@ -86,9 +86,9 @@ func (k *kernel) read() (r kernelReading) {
 	return r
 }
 
-// count reads the counters of the classes. The caller holds mu.
+// count reads the counters of the classes, and adds up those of all devices. The sums never fall. The caller holds mu.
 func (k *kernel) count() (all []stats.ClassReading) {
-	at := map[string]int{}
+	k.beginCount()
 	for _, section := range sectionsToKeep(k.policy) {
 		d, err := k.netlink.Device(section.Device)
 		if err != nil {
@@ -99,21 +99,64 @@ func (k *kernel) count() (all []stats.ClassReading) {
 			k.log.Warn("cannot read the kernel's counters", "device", section.Device, "err", err)
 			continue
 		}
-		for _, class := range k.policy.Classes {
-			for way, counted := range map[stats.Direction]map[string]tc.Counters{stats.Upstream: leaving, stats.Downstream: arriving} {
-				n, ok := counted[class.Name]
-				if !ok {
-					continue
-				}
-				if _, known := at[class.Name]; !known {
-					at[class.Name] = len(all)
-					all = append(all, emptyReading(class))
-				}
-				addCounters(&all[at[class.Name]], way, n)
-			}
+		k.take(way{section.Device, stats.Upstream}, leaving)
+		k.take(way{section.Device, stats.Downstream}, arriving)
+	}
+	for _, class := range k.policy.Classes {
+		if r := emptyReading(class); k.counted[class.Name].addTo(&r) {
+			all = append(all, r)
 		}
 	}
 	return all
+}
+
+// beginCount forgets what waited, and the classes that the policy no longer has.
+func (k *kernel) beginCount() {
+	for class, ways := range k.counted {
+		if _, known := k.policy.Class(class); !known {
+			delete(k.counted, class)
+		}
+		for _, c := range ways {
+			c.current, c.last.Backlog, c.last.Queue = false, 0, 0
+		}
+	}
+}
+
+// take notes what a device has counted for each class in one direction.
+func (k *kernel) take(w way, all map[string]tc.Counters) {
+	for class, n := range all {
+		if k.counted[class] == nil {
+			k.counted[class] = counts{}
+		}
+		c := k.counted[class][w]
+		if c == nil {
+			c = &counted{}
+			k.counted[class][w] = c
+		}
+		c.before.Bytes += lost(c.last.Bytes, n.Bytes)
+		c.before.Packets += lost(c.last.Packets, n.Packets)
+		c.before.Dropped += lost(c.last.Dropped, n.Dropped)
+		c.before.Overlimits += lost(c.last.Overlimits, n.Overlimits)
+		c.last, c.current = n, true
+	}
+}
+
+// lost returns what a counter had if it has begun at 0 again since last.
+func lost(last, n uint64) uint64 {
+	if n < last {
+		return last
+	}
+	return 0
+}
+
+// addTo adds the counts to the reading of a class, and reports whether the kernel still has one of them.
+func (all counts) addTo(r *stats.ClassReading) (current bool) {
+	for w, c := range all {
+		addCounters(r, w.direction, c.before)
+		addCounters(r, w.direction, c.last)
+		current = current || c.current
+	}
+	return current
 }
 
 // readKept returns how the kernel was kept equal to the policy; nil if the policy keeps nothing
@@ -139,7 +182,7 @@ func emptyReading(class policy.Class) stats.ClassReading {
 	return r
 }
 
-// addCounters adds what a device has counted in one direction.
+// addCounters adds what was counted in one direction.
 func addCounters(r *stats.ClassReading, way stats.Direction, n tc.Counters) {
 	sent := r.Sent[way]
 	sent.Bytes += n.Bytes

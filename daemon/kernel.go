@@ -36,10 +36,28 @@ type kernel struct {
 	off     bool              // the policy in force has sections to keep, and the process may not: policy is empty
 	warned  map[string]bool   // what warnOnce has logged
 	kept    stats.KeptReading // what it took to keep policy in the kernel
+	counted map[string]counts // what the kernel has counted for each class, by its name
+}
+
+// A way is a direction of what passes a device.
+type way struct {
+	device    string
+	direction stats.Direction
+}
+
+// counts is what the kernel has counted for a class. Its counters go with the device or the qdisc, and begin at 0 when
+// that comes back. So a sum of them over the devices would fall, and Prometheus would take all that the other devices
+// have ever counted for new.
+type counts map[way]*counted
+
+type counted struct {
+	last    tc.Counters // as the kernel said last
+	before  tc.Counters // what it had counted until it began at 0 again
+	current bool        // the kernel has it
 }
 
 func newKernel(log *slog.Logger) *kernel {
-	return &kernel{log: log, changed: make(chan struct{}, 1), connect: connect, watch: tc.Watch, told: func(map[string]int) {}, warned: map[string]bool{}}
+	return &kernel{log: log, changed: make(chan struct{}, 1), connect: connect, watch: tc.Watch, told: func(map[string]int) {}, warned: map[string]bool{}, counted: map[string]counts{}}
 }
 
 // connect connects to the kernel of this machine. The error is tc.ErrNotPermitted if the

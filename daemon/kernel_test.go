@@ -186,6 +186,62 @@ func TestKernelReads(t *testing.T) {
 	})
 }
 
+// The counters of a class on two devices never fall: not while one of them is away, and not when it comes back
+// and begins at 0.
+func TestKernelCountersNeverFall(t *testing.T) {
+	fake := tctest.New("eth0", "eth1")
+	_, log := trial.NewLog()
+	k := newKernel(log)
+	k.connect = func() (*tc.Kernel, error) { return tc.On(fake), nil }
+	defer k.close()
+	const both = "[class.root]\nrate = \"10mbit\"\n[class.a]\nparent = \"root\"\nrate = \"1mbit\"\n[tc.eth0]\nclass = \"root\"\napply = true\n[tc.eth1]\nclass = \"root\"\napply = true\n"
+	prepare := func(text string) {
+		t.Helper()
+		p, _, err := policy.Parse("t.toml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		commit, err := k.prepare(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		commit()
+	}
+	prepare(both)
+	minor := uint32(k.policy.Minors()["a"])
+	count := func(device string, n tctest.Counters) { fake.Count(device, policy.Major<<16|minor, n) }
+	want := func(when string, bytes, overlimits uint64, waiting int64) {
+		t.Helper()
+		for _, r := range k.read().classes {
+			if r.Name == "a" {
+				if n := r.Sent[stats.Upstream].Bytes; n != bytes || r.Overlimits != overlimits || r.BacklogItems != waiting {
+					t.Errorf("%s: %d bytes, %d overlimits and %d that wait, want %d, %d and %d", when, n, r.Overlimits, r.BacklogItems, bytes, overlimits, waiting)
+				}
+				return
+			}
+		}
+		t.Errorf("%s there is no reading", when)
+	}
+	count("eth0", tctest.Counters{Bytes: 100, Overlimits: 3, Queue: 5})
+	count("eth1", tctest.Counters{Bytes: 7, Overlimits: 1, Queue: 2})
+	want("at first", 107, 4, 7)
+	fake.Unplug("eth0")
+	want("without eth0", 107, 4, 2)
+	count("eth1", tctest.Counters{Bytes: 17, Overlimits: 1})
+	want("while eth0 is away", 117, 4, 0)
+	fake.Plug("eth0", "veth")
+	prepare(both)
+	want("when eth0 is back", 117, 4, 0)
+	count("eth0", tctest.Counters{Bytes: 1})
+	want("when eth0 counts", 118, 4, 0)
+	prepare(strings.Split(both, "[tc.eth1]")[0])
+	want("when eth1 is not shaped any more", 118, 4, 0)
+	prepare("[class.a]\nrate = \"1mbit\"\n[listener.l]\nlisten = \"127.0.0.1:1\"\nupstream = \"127.0.0.1:2\"\nclass = \"a\"\n")
+	if all := k.read().classes; all != nil {
+		t.Errorf("without a section: %+v", all)
+	}
+}
+
 // Without CAP_NET_ADMIN the proxy runs, and the log says once that the kernel part is off. Who reads sees that the
 // kernel is not as the policy says, as long as the policy has something to keep there.
 func TestKernelIsOff(t *testing.T) {
