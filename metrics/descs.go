@@ -64,7 +64,7 @@ var (
 	quotaRemaining = desc("class_quota_remaining",
 		"What may still leave in the window, in units of the class; only for windows of a minute or longer, of classes that have neither per nor shared.", "class", "window")
 	quotaResets = desc("class_quota_resets_timestamp_seconds",
-		"When all of the window may leave again; the present if it may.", "class", "window")
+		"When the window ends and all of it may leave again; the present if it may. A window that slides has no end.", "class", "window")
 	keysShared = desc("class_keys_shared_total",
 		"Sessions that share a bucket because max_keys leaves no bucket for their key; only for classes with per.", "class")
 	wouldDelay = desc("shadow_would_delay_total",

@@ -164,7 +164,9 @@ func (s sender) class(c stats.ClassReading) {
 	}
 	for _, q := range c.Quotas {
 		s.gauge(quotaRemaining, float64(q.Remaining), c.Name, q.Window)
-		s.gauge(quotaResets, float64(q.Resets.UnixMilli())/1000, c.Name, q.Window)
+		if !q.Resets.IsZero() {
+			s.gauge(quotaResets, float64(q.Resets.UnixMilli())/1000, c.Name, q.Window)
+		}
 	}
 	if would := c.Shadow; would != nil {
 		s.counter(wouldDelay, would.WouldDelay, c.Name)

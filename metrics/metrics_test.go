@@ -42,7 +42,10 @@ func fixed() stats.Status {
 	class, shadow := acme.Read(), would.ReadShadow()
 	class.Shadow = &shadow
 	class.Per, class.Keys, class.MaxKeys = "source", 12, 65536
-	class.Quotas = []stats.QuotaReading{{Window: "1h", Size: 20, Remaining: 18, Resets: time.Unix(1_700_000_100, 500_000_000)}}
+	class.Quotas = []stats.QuotaReading{
+		{Window: "1h", Size: 20, Remaining: 18, Resets: time.Unix(1_700_000_100, 500_000_000)},
+		{Window: "1m", Size: 10, Remaining: 9}, // it slides
+	}
 	class.BacklogBytes, class.BacklogItems = 80, 5
 	class.Name, class.Rate = "acme", stats.RateReading{Text: "30 packets/min", PerSecond: 0.5, Unit: "packets"}
 
@@ -155,7 +158,9 @@ func TestCardinalityIsConstant(t *testing.T) {
 	idle := fixed()
 	idle.Classes[0] = new(stats.Class).Read()
 	idle.Classes[0].Name, idle.Classes[0].Rate, idle.Classes[0].Per = fixed().Classes[0].Name, fixed().Classes[0].Rate, "source"
-	idle.Classes[0].Quotas = []stats.QuotaReading{{Window: "1h", Size: 20, Remaining: 20}} // those of its policy
+	idle.Classes[0].Quotas = []stats.QuotaReading{ // those of its policy
+		{Window: "1h", Size: 20, Remaining: 20, Resets: time.Unix(1_700_000_000, 0)}, {Window: "1m", Size: 10, Remaining: 10},
+	}
 	shadow := new(stats.Class).ReadShadow()
 	idle.Classes[0].Shadow = &shadow
 	idle.Classes[1], idle.Classes[2] = idleMessages(), idleTokens()
@@ -222,6 +227,17 @@ func TestEnginesInDocuments(t *testing.T) {
 	}
 	if named < 2 || strings.Contains(string(text), `engine=""`) {
 		t.Errorf("engine is named %d times", named)
+	}
+}
+
+// A window that slides never resets, so no alert waits for that.
+func TestQuotaThatSlidesNeverResets(t *testing.T) {
+	text := scrape(t, fixed)
+	if series := `shaper_class_quota_remaining{class="acme",window="1m"}`; !strings.Contains(text, series) {
+		t.Errorf("no %s", series)
+	}
+	if series := `shaper_class_quota_resets_timestamp_seconds{class="acme",window="1m"}`; strings.Contains(text, series) {
+		t.Errorf("there is %s", series)
 	}
 }
 

@@ -25,7 +25,8 @@ func addQuota(all []stats.QuotaReading, q stats.QuotaReading) []stats.QuotaReadi
 	return all
 }
 
-// quota returns what remains at now of the window of a limiter, which is that of the restraint.
+// quota returns what remains at now of the window of a limiter, which is that of the restraint. Of a window that
+// slides, Resets is when nothing counts any more, if nothing else leaves: that is always about a window away.
 func (r *restraint) quota(now time.Time, l limit.Limiter, window string) stats.QuotaReading {
 	holds := r.rate.Units(r.window)
 	mayNot := func(n int) bool { return l.Next(now, 0, int64(n)+1).After(now) }

@@ -43,6 +43,18 @@ func TestQuotas(t *testing.T) {
 	}
 }
 
+// A window that slides has no end: what has left comes back bit by bit.
+func TestQuotaThatSlidesHasNoEnd(t *testing.T) {
+	for _, algorithm := range []policy.Algorithm{policy.SlidingLog, policy.SlidingWindow} {
+		c := NewClass(start, classBy(algorithm, "20 packets/h"))
+		enter(t, c, time.Second, Leaves, packet(1))
+		got := c.Status().Quotas(at(time.Minute))
+		if want := (stats.QuotaReading{Window: "1h", Size: 20, Remaining: 19}); len(got) != 1 || got[0] != want {
+			t.Errorf("%s: %+v, want %+v", algorithm, got, want)
+		}
+	}
+}
+
 // TestSharedClassHasNoQuotas shares a window. This process does not know what others have sent of it.
 func TestSharedClassHasNoQuotas(t *testing.T) {
 	shareOf(t, classBy(policy.FixedWindow, "20 packets/h"), func(_ *Shaper, _ *fakeShare, c *Class) {

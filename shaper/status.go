@@ -102,7 +102,11 @@ func (s Status) Quotas(now time.Time) (all []stats.QuotaReading) {
 	i := 0
 	for r := range c.pace.restraints() {
 		if r.algorithm.HasWindow() && r.window >= quotaFrom {
-			all = addQuota(all, r.quota(now, parts[i], limits[i].WindowText()))
+			q := r.quota(now, parts[i], limits[i].WindowText())
+			if r.algorithm != policy.FixedWindow {
+				q.Resets = time.Time{}
+			}
+			all = addQuota(all, q)
 		}
 		i++
 	}

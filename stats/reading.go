@@ -121,10 +121,10 @@ type ClassReading struct {
 
 // QuotaReading is what remains of a window of a class.
 type QuotaReading struct {
-	Window    string    `json:"window"`    // "1h", or "day from 00:00 in Europe/Paris"
-	Size      int64     `json:"size"`      // what the window holds, in the unit of the class
-	Remaining int64     `json:"remaining"` // what may still leave at once
-	Resets    time.Time `json:"resets"`    // when all of the window may leave again
+	Window    string    `json:"window"`          // "1h", or "day from 00:00 in Europe/Paris"
+	Size      int64     `json:"size"`            // what the window holds, in the unit of the class
+	Remaining int64     `json:"remaining"`       // what may still leave at once
+	Resets    time.Time `json:"resets,omitzero"` // when the window ends, and all of it may leave again; zero if it slides, which has no end
 }
 
 // Hold is what something waits for: a limit of the class, or of one above it.

@@ -127,7 +127,7 @@ func losses() []panel {
 func quotas() []panel {
 	return []panel{
 		{kind: "timeseries", title: "What remains of a window", about: "In the unit of the class.", width: 12, queries: []query{{`shaper_class_quota_remaining{@class}`, byClass + ": {{window}}"}}},
-		{kind: "timeseries", title: "Until all of the window may leave again", unit: "s", width: 12, queries: []query{{`shaper_class_quota_resets_timestamp_seconds{@class} - time() >= 0`, byClass + ": {{window}}"}}},
+		{kind: "timeseries", title: "Until all of the window may leave again", about: "Only windows that do not slide.", unit: "s", width: 12, queries: []query{{`shaper_class_quota_resets_timestamp_seconds{@class} - time() >= 0`, byClass + ": {{window}}"}}},
 		{kind: "timeseries", title: "Keys, of max_keys", unit: "percentunit", most: 1, width: 12, queries: []query{{`shaper_class_keys{@class} / shaper_class_max_keys{@class}`, byClass}}},
 		{kind: "timeseries", title: "Without a bucket of their own", about: "Sessions per second that share a bucket, because max_keys is used up.", unit: "cps", width: 12, queries: []query{{`rate(shaper_class_keys_shared_total{@class}[@rate])`, byClass}}},
 	}

@@ -64,7 +64,7 @@ function describe(c, now) {
     ...(c.shadow ? shadow(c.shadow) : []),
     [c.shadow ? "would learn" : "learned", c.learned_per_second && perSecond(c.learned_per_second, c.rate.unit)],
     ["in flight", c.in_flight && count(c.in_flight)],
-    ...(c.quotas ?? []).map((q) => [`left of ${q.window}`, `${count(q.remaining)} of ${count(q.size)} until ${time(q.resets, now)}`]),
+    ...(c.quotas ?? []).map((q) => [`left of ${q.window}`, `${count(q.remaining)} of ${count(q.size)}${q.resets ? ` until ${time(q.resets, now)}` : ""}`]),
     ["sessions", count(c.sessions)], ["overlimits", count(c.overlimits)],
     ...Object.entries(c.sent).map(([way, v]) => [`sent ${way}`, volume(v)]),
     ...losses("dropped", c.dropped), ...losses("refused", c.refused),
