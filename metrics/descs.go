@@ -43,6 +43,8 @@ var (
 		"Items that wait in the class.", "class")
 	wait = desc("class_wait_seconds",
 		"How long items waited in the class. An item that left at once counts as 0.", "class")
+	heldTime = desc("class_held_until_timestamp_seconds",
+		"Until when nothing of what waits in the class leaves, for a window, a rate, a pause or a schedule; 0 if nothing waits, if something waits only for its turn, or if nobody knows until when.", "class")
 	inFlight = desc("class_in_flight",
 		"Requests that were sent and have no answer yet; only for classes that count messages or tokens.", "class")
 	paused = desc("class_paused",

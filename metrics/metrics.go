@@ -6,6 +6,7 @@
 // Each file calls only those below it:
 //
 //	metrics    the collector: a status becomes series
+//	held       until when nothing leaves a class
 //	histogram  a histogram of package stats as one of Prometheus
 //	descs      the name, help text and labels of each metric
 package metrics
@@ -50,8 +51,10 @@ func (c collector) Collect(metrics chan<- prometheus.Metric) {
 	status := c.source()
 	out := sender{metrics}
 	out.daemon(status)
+	held := heldUntil(status.Classes)
 	for _, class := range status.Classes {
 		out.class(class)
+		out.time(heldTime, held[class.Name], class.Name)
 	}
 	for _, class := range status.Kernel {
 		out.kernelClass(class)
@@ -72,6 +75,15 @@ func (s sender) gauge(d *prometheus.Desc, v float64, labels ...string) {
 	s.metrics <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 }
 
+// time sends a time as a gauge: seconds since 1970, or 0 for the zero time.
+func (s sender) time(d *prometheus.Desc, t time.Time, labels ...string) {
+	v := 0.
+	if !t.IsZero() {
+		v = float64(t.UnixMilli()) / 1000
+	}
+	s.gauge(d, v, labels...)
+}
+
 // truth returns a condition as the value of a gauge.
 func truth(holds bool) float64 {
 	if holds {
@@ -82,7 +94,7 @@ func truth(holds bool) float64 {
 
 func (s sender) daemon(status stats.Status) {
 	s.gauge(reloadOK, truth(status.Reload.OK))
-	s.gauge(reloadTime, float64(status.Reload.Succeeded.UnixMilli())/1000)
+	s.time(reloadTime, status.Reload.Succeeded)
 	s.state(status.Budgets)
 	for _, f := range status.Fleets {
 		s.fleet(f)
@@ -101,11 +113,7 @@ func (s sender) state(r stats.StateReading) {
 	if r.Path == "" {
 		return
 	}
-	written := 0.
-	if !r.Written.IsZero() {
-		written = float64(r.Written.UnixMilli()) / 1000
-	}
-	s.gauge(stateTime, written)
+	s.time(stateTime, r.Written)
 	s.counter(stateFailures, r.Failures)
 }
 
@@ -165,7 +173,7 @@ func (s sender) class(c stats.ClassReading) {
 	for _, q := range c.Quotas {
 		s.gauge(quotaRemaining, float64(q.Remaining), c.Name, q.Window)
 		if !q.Resets.IsZero() {
-			s.gauge(quotaResets, float64(q.Resets.UnixMilli())/1000, c.Name, q.Window)
+			s.time(quotaResets, q.Resets, c.Name, q.Window)
 		}
 	}
 	if would := c.Shadow; would != nil {

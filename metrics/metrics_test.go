@@ -47,6 +47,7 @@ func fixed() stats.Status {
 		{Window: "1m", Size: 10, Remaining: 9}, // it slides
 	}
 	class.BacklogBytes, class.BacklogItems = 80, 5
+	class.WaitsFor = &stats.Hold{Class: "acme", Limit: "20 packets/h", Until: time.Unix(1_700_000_200, 0)}
 	class.Name, class.Rate = "acme", stats.RateReading{Text: "30 packets/min", PerSecond: 0.5, Unit: "packets"}
 
 	messages := idleMessages()
