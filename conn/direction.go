@@ -276,7 +276,7 @@ func (d *direction) count(class *shaper.Class, cost shaper.Cost) {
 	if class != nil {
 		class.Tally().Sent(d.towards, cost)
 	}
-	d.session.service.stats.Sent[d.towards].Messages.Add(uint64(cost.Messages))
+	d.session.service.stats.Sent[d.towards].Add(shaper.Cost{Messages: cost.Messages}.Volume())
 }
 
 // discard drops what was read but not written, which counts as dropped, and waits for the class no more.

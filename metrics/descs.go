@@ -22,7 +22,9 @@ var (
 	sentPackets = both("class_sent_packets_total",
 		"Datagrams that left the class. The kernel (engine tc) counts frames.", "class", "direction")
 	sentMessages = both("class_sent_messages_total",
-		"Messages that left the class.", "class", "direction")
+		"What the messages that left the class cost, in messages: an SMS of three parts may count as three. shaper_class_sent_requests_total counts each once.", "class", "direction")
+	sentRequests = desc("class_sent_requests_total",
+		"Messages that left the class, each counted once, whatever it costs. One that was sent again counts again.", "class", "direction")
 	sentConnections = both("class_sent_connections_total",
 		"Connections that the class let through.", "class", "direction")
 	sentTokens = both("class_sent_tokens_total",

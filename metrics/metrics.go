@@ -161,6 +161,9 @@ var refusals = []stats.Reason{stats.QueueFull, stats.MaxWait}
 func (s sender) class(c stats.ClassReading) {
 	s.gauge(classInfo, 1, c.Name, c.Parent)
 	s.volumes(c, func(f family) *prometheus.Desc { return f.proxy })
+	for d := range stats.Directions() {
+		s.counter(sentRequests, c.Sent[d].Requests, c.Name, d.String())
+	}
 	s.metrics <- newHistogram(wait, c.Wait, waitBuckets, c.Name)
 	if c.Rate.Unit == "messages" || c.Rate.Unit == "tokens" {
 		s.feedback(c)

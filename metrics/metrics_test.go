@@ -39,6 +39,7 @@ func fixed() stats.Status {
 	would.Dropped[stats.MaxWait].Add(60)
 	would.Wait.Observe(time.Minute)
 	acme.Sent[stats.Upstream].Messages.Add(14)
+	acme.Sent[stats.Upstream].Requests.Add(12)
 	class, shadow := acme.Read(), would.ReadShadow()
 	class.Shadow = &shadow
 	class.Per, class.Keys, class.MaxKeys = "source", 12, 65536

@@ -19,6 +19,18 @@ func countAll(c *Class) {
 	c.tally.throttled("429")
 }
 
+// A message that costs three counts as three messages, and as one request.
+func TestRequestsAreCountedOnce(t *testing.T) {
+	c := NewClass(start, named("c", leakyClass("1 messages/s")))
+	for _, cost := range []Cost{{Bytes: 10, Messages: 3}, {Bytes: 10}, {Bytes: 10, Messages: 1, Tokens: 500}, {Connections: 1}, {Packets: 2}} {
+		c.Tally().Sent(stats.Upstream, cost)
+	}
+	got := c.Stats.Read().Sent[stats.Upstream]
+	if want := (stats.VolumeReading{Bytes: 30, Packets: 2, Requests: 2, Messages: 4, Connections: 1, Tokens: 500}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
 func readings(classes map[string]*Class, names ...string) (all []stats.ClassReading) {
 	for _, name := range names {
 		all = append(all, classes[name].Stats.Read())

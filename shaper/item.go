@@ -38,9 +38,13 @@ func (c *Cost) In(kind unit.Kind) int64 {
 	return 0
 }
 
-// Volume returns the cost as counters have it.
+// Volume returns the cost of one item as counters have it. What costs messages is one.
 func (c Cost) Volume() stats.VolumeReading {
-	return stats.VolumeReading{Bytes: uint64(c.Bytes), Packets: uint64(c.Packets), Messages: uint64(c.Messages), Connections: uint64(c.Connections), Tokens: uint64(c.Tokens)}
+	v := stats.VolumeReading{Bytes: uint64(c.Bytes), Packets: uint64(c.Packets), Messages: uint64(c.Messages), Connections: uint64(c.Connections), Tokens: uint64(c.Tokens)}
+	if c.Messages > 0 {
+		v.Requests = 1
+	}
+	return v
 }
 
 // A sum is what several items cost together, in every unit. Pass a pointer to it; see Cost.

@@ -51,7 +51,8 @@ type RateReading struct {
 type VolumeReading struct {
 	Bytes       uint64 `json:"bytes"` // payload
 	Packets     uint64 `json:"packets"`
-	Messages    uint64 `json:"messages"`
+	Requests    uint64 `json:"requests,omitempty"` // messages, each counted once
+	Messages    uint64 `json:"messages"`           // what they cost
 	Connections uint64 `json:"connections"`
 	Tokens      uint64 `json:"tokens,omitempty"`
 }
@@ -189,7 +190,7 @@ func (c *Class) Read() ClassReading {
 
 // Read returns the counters of the volume.
 func (v *Volume) Read() VolumeReading {
-	return VolumeReading{v.Bytes.Load(), v.Packets.Load(), v.Messages.Load(), v.Connections.Load(), v.Tokens.Load()}
+	return VolumeReading{v.Bytes.Load(), v.Packets.Load(), v.Requests.Load(), v.Messages.Load(), v.Connections.Load(), v.Tokens.Load()}
 }
 
 func readSent(volumes *[directions]Volume) map[Direction]VolumeReading {

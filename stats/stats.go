@@ -53,7 +53,8 @@ func (r Reason) String() string { return reasonNames[r] }
 type Volume struct {
 	Bytes       atomic.Uint64 // payload
 	Packets     atomic.Uint64 // datagrams
-	Messages    atomic.Uint64
+	Requests    atomic.Uint64 // messages, each counted once
+	Messages    atomic.Uint64 // what they cost: an SMS of three parts may count as three
 	Connections atomic.Uint64
 	Tokens      atomic.Uint64
 }
@@ -62,6 +63,7 @@ type Volume struct {
 func (v *Volume) Add(more VolumeReading) {
 	addTo(&v.Bytes, more.Bytes)
 	addTo(&v.Packets, more.Packets)
+	addTo(&v.Requests, more.Requests)
 	addTo(&v.Messages, more.Messages)
 	addTo(&v.Connections, more.Connections)
 	addTo(&v.Tokens, more.Tokens)

@@ -35,7 +35,7 @@ func (t *Totals) addClass(c ClassReading) {
 
 // Plus returns the sum of two volumes.
 func (v VolumeReading) Plus(o VolumeReading) VolumeReading {
-	return VolumeReading{v.Bytes + o.Bytes, v.Packets + o.Packets, v.Messages + o.Messages, v.Connections + o.Connections, v.Tokens + o.Tokens}
+	return VolumeReading{v.Bytes + o.Bytes, v.Packets + o.Packets, v.Requests + o.Requests, v.Messages + o.Messages, v.Connections + o.Connections, v.Tokens + o.Tokens}
 }
 
 func (l LossReading) plus(o LossReading) LossReading {

@@ -217,6 +217,9 @@ class    = "acme"
 	if n := d.metric(`shaper_class_sent_messages_total{class="acme",direction="upstream"}`); n != float64(sum) {
 		t.Errorf("%v parts were counted, want %d", n, sum)
 	}
+	if n := d.metric(`shaper_class_sent_requests_total{class="acme",direction="upstream"}`); n != float64(len(parts)) {
+		t.Errorf("%v messages were counted, want %d", n, len(parts))
+	}
 }
 
 // longSMS returns the body of a submit_sm whose text is sent in so many parts.
