@@ -18,6 +18,31 @@ func (r *rig) noneInFlight(class string) {
 	}
 }
 
+// The answer to a request arrives though its client sends an empty line behind the body, as old clients do, and
+// then the next request or its end. Nobody gets the empty line.
+func TestEmptyLineBehindABody(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, exchanged("http", addr, "1000000 messages/s"))
+	client, upstream := r.open(conns)
+	const asked = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"
+	const answer = "HTTP/1.1 204 No Content\r\n\r\n"
+	for range 2 {
+		send(t, client, asked+"\r\n")
+		expect(t, upstream, asked)
+		send(t, upstream, answer)
+		expect(t, client, answer)
+	}
+	send(t, client, asked+"\r\n")
+	client.CloseWrite()
+	expect(t, upstream, asked)
+	expectEOF(t, upstream)
+	send(t, upstream, answer)
+	upstream.Close()
+	expect(t, client, answer)
+	expectEOF(t, client)
+	r.awaitEnd(stats.OK, 1)
+}
+
 // If a reload removes a class, what is in flight there is answered there, and not in the new
 // class.
 func TestAnswersAcrossReload(t *testing.T) {

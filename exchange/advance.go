@@ -46,6 +46,9 @@ func (l *lane) look() bool {
 		return !l.isUp() && l.x.refusals.writeDue()
 	case frame.Whole, frame.Head:
 		return l.find(n, event == frame.Whole)
+	case frame.Blank:
+		l.in.consume(n)
+		return true
 	}
 	if !l.isUp() {
 		l.x.accounts.hear(l.in.bytes()[:n])

@@ -164,8 +164,11 @@ func randomUp(x *rand.Rand, protocol policy.Protocol, n uint32) string {
 		post := fmt.Sprintf("POST /bulk/%d HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", n, len(pad), pad)
 		chunked := fmt.Sprintf("POST /otp/%d HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%sy\r\n0\r\n\r\n", n, len(pad)+1, pad)
 		upgrade := "GET /u HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
-		if x.IntN(30) == 0 {
+		switch x.IntN(30) {
+		case 0:
 			return one(x, upgrade, "GET / HTTP/1.0\r\n\r\n")
+		case 1, 2, 3:
+			return "\r\n"
 		}
 		get := func(path string) string { return fmt.Sprintf("GET %s/%d HTTP/1.1\r\nHost: x\r\n\r\n", path, n) }
 		return one(x, post, chunked, get("/otp"), get("/bulk"))

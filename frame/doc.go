@@ -71,7 +71,8 @@
 // of a small set. HTTP is read by the strictest rules of RFC 9112, because requests can be
 // smuggled wherever two programs read the same bytes differently:
 //
-//	bad-start       no request line or status line of HTTP/1.0 or 1.1
+//	bad-start       no request line or status line of HTTP/1.0 or 1.1; more than two empty
+//	                lines before a request, or one before a response
 //	http2           the preface of HTTP/2, or an upgrade to it
 //	bad-field       a name that is not a token, or has a space behind it; a control character
 //	                in a value (NUL too); a trailer that would frame the message
@@ -91,8 +92,9 @@
 //	                thrown away and does not end
 //	cut-short       the end of the stream within a message
 //
-// net/http, nginx or HAProxy accept empty lines before a request, spaces around a chunk size,
-// or other codings before chunked. This package does not.
+// net/http, nginx or HAProxy accept spaces around a chunk size, or other codings before chunked.
+// This package does not. Like them it accepts empty lines before a request, which end with CRLF
+// ([Blank]): two readers that differ about these still find the same request.
 //
 // # What rules see
 //

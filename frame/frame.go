@@ -171,11 +171,14 @@ const (
 	End
 	// Tunnel: bytes that belong to no message. Only such bytes follow.
 	Tunnel
+	// Blank: an empty line before a request of HTTP. It belongs to no message, and is not to be
+	// passed on.
+	Blank
 	// Hold: the scanner cannot go on before the other direction does, or before Sent or Refuse
 	// is called.
 	Hold
 )
 
-var eventNames = [...]string{"more", "whole", "head", "body", "end", "tunnel", "hold"}
+var eventNames = [...]string{"more", "whole", "head", "body", "end", "tunnel", "blank", "hold"}
 
 func (e Event) String() string { return eventNames[e] }

@@ -39,6 +39,9 @@ func TestHTTPRequests(t *testing.T) {
 		{"that waits for 100", "PUT / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\nx",
 			[]string{"head@59 " + counted + "close method=PUT path=/", "end@60 "}},
 		{"that expects without a body", "GET / HTTP/1.1\r\nExpect: 100-continue\r\n\r\n", []string{"whole@40 " + counted + "method=GET path=/"}},
+		{"after empty lines", "\r\nGET / HTTP/1.1\r\n\r\nPOST /p HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello\r\n\r\nGET / HTTP/1.1\r\n\r\n\r\n",
+			[]string{"blank@2 ", "whole@20 " + counted + "method=GET path=/", "head@59 " + counted + "method=POST path=/p", "end@64 ",
+				"blank@66 ", "blank@68 ", "whole@86 " + counted + "method=GET path=/", "blank@88 "}},
 		{"CONNECT refused", "CONNECT h:443 HTTP/1.1\r\nHost: other\r\n\r\nGET / HTTP/1.1\r\n\r\n",
 			[]string{"whole@39 " + counted + "method=CONNECT host=h", "whole@57 " + counted + "method=GET path=/"}},
 	} {
@@ -125,7 +128,14 @@ func TestHTTPSmuggling(t *testing.T) {
 		{"GET HTTP/1.1\r\n\r\n", "bad-start at byte 0"},
 		{"G(T / HTTP/1.1\r\n\r\n", "bad-start at byte 0"},
 		{" GET / HTTP/1.1\r\n\r\n", "bad-start at byte 0"},
-		{"\r\nGET / HTTP/1.1\r\n\r\n", "bad-start at byte 0"},
+		{"\r\n\r\n\r\nGET / HTTP/1.1\r\n\r\n", "bad-start at byte 4"},
+		{"GET / HTTP/1.1\r\n\r\n\r\n\r\n\r\n", "bad-start at byte 22"},
+		{"\r\n GET / HTTP/1.1\r\n\r\n", "bad-start at byte 2"},
+		{"\rGET / HTTP/1.1\r\n\r\n", "bad-start at byte 0"},
+		{"\r\r\nGET / HTTP/1.1\r\n\r\n", "bad-start at byte 0"},
+		{"\nGET / HTTP/1.1\r\n\r\n", "bare-lf at byte 0"},
+		{"\r\n\nGET / HTTP/1.1\r\n\r\n", "bare-lf at byte 2"},
+		{"\r\n\r", "cut-short at byte 3"},
 		{"\x16\x03\x01\x02", "bad-start at byte 0"},
 		{chunked + "x\r\n", "bad-chunk at byte 56"},
 		{chunked + "\r\n", "bad-chunk at byte 56"},
@@ -253,6 +263,7 @@ func TestHTTPBadResponses(t *testing.T) {
 		stream  string
 		want    string
 	}{
+		{nil, "\r\nHTTP/1.1 200 OK\r\n\r\n", "bad-start at byte 0"},
 		{nil, "SSH-2.0-x\r\n", "bad-start at byte 0"},
 		{nil, "HTTP/1.1 20 OK\r\n\r\n", "bad-start at byte 0"},
 		{nil, "HTTP/1.1 2000 OK\r\n\r\n", "bad-start at byte 0"},

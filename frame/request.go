@@ -1,5 +1,9 @@
 package frame
 
+// maxBlanks is how many empty lines may stand before a request. RFC 9112, 2.2, wants one to be ignored at
+// least: old clients send one behind a body, and its length does not count it.
+const maxBlanks = 2
+
 // httpRequests scans what the client sends.
 type httpRequests struct {
 	stream
@@ -7,6 +11,7 @@ type httpRequests struct {
 	last      pending // the request whose head was found last
 	undecided bool    // that request is neither sent nor refused yet
 	closed    bool    // a refusal ends the connection, so no further request is found
+	blanks    int     // empty lines since that request
 }
 
 // decide returns the request whose head was found last, which is now sent or refused.
@@ -35,8 +40,8 @@ func (u *httpRequests) Next(p []byte) (int, Event, error) {
 		return 0, Hold, nil
 	case u.phase != atHead:
 		return u.body(p)
-	case !isToken[p[0]]: // an error now, without waiting for the rest of the head
-		return u.wrong(BadStart, 0)
+	case !isToken[p[0]]:
+		return u.blank(p)
 	}
 	n, reason, at := u.gather(p)
 	if reason != fine {
@@ -52,11 +57,27 @@ func (u *httpRequests) Next(p []byte) (int, Event, error) {
 	return n, u.describe(p[:n], &h), nil
 }
 
+// blank takes an empty line before a request. Whatever else is no method is an error now, without waiting for
+// the rest of the head.
+func (u *httpRequests) blank(p []byte) (int, Event, error) {
+	switch {
+	case p[0] == '\n':
+		return u.wrong(BareLF, 0)
+	case p[0] != '\r', len(p) > 1 && p[1] != '\n', u.blanks == maxBlanks:
+		return u.wrong(BadStart, 0)
+	case len(p) == 1:
+		return u.more(p)
+	}
+	u.blanks++
+	u.offset += 2
+	return 2, Blank, nil
+}
+
 // describe sets the message to what the head p of a request says.
 func (u *httpRequests) describe(p []byte, h *head) Event {
 	m := &u.message
 	m.describeRequest(p, h)
-	u.undecided, u.last = true, 0
+	u.undecided, u.last, u.blanks = true, 0, 0
 	switch {
 	case string(h.method) == "HEAD":
 		u.last = isHEAD
