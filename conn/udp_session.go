@@ -127,7 +127,7 @@ func (t *udpSession) offerAll(all []sock.Train) {
 }
 
 // answers passes on what the upstream sends, until the session ends. An ICMP error, for example
-// because nobody listens there, does not end it.
+// because nobody listens there, does not end it, but counts as a failure of the address.
 func (t *udpSession) answers() {
 	defer t.socket.server.rescue(t)
 	in := &sock.Reader{}
@@ -135,6 +135,9 @@ func (t *udpSession) answers() {
 		n, err := in.Read(t.up.Raw)
 		if err != nil {
 			return
+		}
+		if err := in.Failure(); err != nil {
+			t.at.Failed(time.Now(), err)
 		}
 		t.offer(&t.down, in.Batch, 0, n)
 		in.Release()

@@ -480,6 +480,25 @@ func TestEchoOfDatagrams(t *testing.T) {
 	})
 }
 
+// When nobody listens at an address, which ICMP says, one client finds out, and those that come after it get another
+// address.
+func TestRefusedDatagramsEject(t *testing.T) {
+	reserved, upstream := bindUDP(t, "127.0.0.1:0"), bindUDP(t, "127.0.0.1:0")
+	refuses := reserved.LocalAddr().String()
+	reserved.Close()
+	r := run(t, class("c", fast)+fmt.Sprintf("[listener.l]\nlisten = \"127.0.0.1:0\"\nprotocol = \"udp\"\nclass = \"c\"\nbalance = \"round-robin\"\nupstream = [%q, %q]\n",
+		refuses, upstream.LocalAddr()))
+	send(t, dialUDP(t, r.addr("l")), "lost")
+	until(t, "the address that refuses is ejected", func() bool { return r.Upstreams()[0].State == "ejected" })
+	for _, text := range []string{"one", "two", "three", "four"} {
+		send(t, dialUDP(t, r.addr("l")), text)
+		expectDatagram(t, upstream, text)
+	}
+	if one := r.Upstreams()[1]; one.State != "up" || one.Failures != 0 {
+		t.Errorf("the other address: %+v", one)
+	}
+}
+
 // An ICMP error of an earlier datagram does not keep the next one from leaving.
 func TestSendAfterUnreachable(t *testing.T) {
 	reserved := bindUDP(t, "127.0.0.1:0")

@@ -81,8 +81,8 @@ type Reader struct {
 }
 
 // Read waits for datagrams, reads them into Batch, and returns how many there are. It
-// returns 0 if the kernel reports an ICMP error for a datagram sent before. Release must
-// follow. Read returns an error, and no Batch, if the socket is closed or its deadline has passed.
+// returns 0 if the kernel reports an ICMP error for a datagram sent before; see Failure. Release
+// must follow. Read returns an error, and no Batch, if the socket is closed or its deadline has passed.
 func (r *Reader) Read(raw syscall.RawConn) (n int, err error) {
 	if r.try == nil {
 		r.try = r.receive
@@ -95,6 +95,9 @@ func (r *Reader) Read(raw syscall.RawConn) (n int, err error) {
 	}
 	return r.n, nil
 }
+
+// Failure returns what the kernel has reported to the last Read; nil if that was nothing.
+func (r *Reader) Failure() error { return r.err }
 
 // receive takes a batch and reads into it. It reports whether the wait is over.
 func (r *Reader) receive(fd uintptr) bool {

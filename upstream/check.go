@@ -17,7 +17,8 @@ import (
 	"shaper/policy"
 )
 
-// ask checks a target, and returns why it is not well; nil if it is. A panic is a reason, too.
+// ask checks a target, and returns why it is not well; nil if it is. A panic is a reason, too. An upstream of
+// datagrams cannot be asked, so it counts as well: a session has to try it.
 func (g *Group) ask(ctx context.Context, t *Target, terms policy.Health) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -25,6 +26,9 @@ func (g *Group) ask(ctx context.Context, t *Target, terms policy.Health) (err er
 			err = fmt.Errorf("check panicked: %v", p)
 		}
 	}()
+	if g.conf().Protocol == policy.UDP {
+		return nil
+	}
 	c, err := g.Dial(ctx, t.entry.upstream, t.address.AddrPort)
 	if err != nil {
 		return err

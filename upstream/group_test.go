@@ -257,6 +257,29 @@ func TestDeadUpstreamCostsOneConnection(t *testing.T) {
 	}
 }
 
+// An upstream of datagrams cannot be asked. One that is ejected comes back after as long as others do, and is
+// tried again.
+func TestEjectedUpstreamOfDatagramsIsTriedAgain(t *testing.T) {
+	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *trial.Log) {
+		l := three(policy.RoundRobin)
+		l.Protocol = policy.UDP
+		s := start(g, l)
+		of := s.entries[0].targets[0]
+		w.kill(true, "192.0.2.1:1") // no connection can be made there
+		for range 2 {
+			of.Failed(time.Now(), unix.ECONNREFUSED)
+			for began := time.Now(); stateOf(of) != Up; time.Sleep(time.Second) {
+				if took := time.Since(began); took > 11*time.Second {
+					t.Fatalf("it is not back after %v", took)
+				}
+			}
+		}
+		if n := w.checks("192.0.2.1:1"); n > 0 {
+			t.Errorf("%d connections were tried", n)
+		}
+	})
+}
+
 // Sessions eject at most half of the upstreams. When all are away, all are tried.
 func TestAtMostHalfIsEjected(t *testing.T) {
 	for n := 1; n <= 6; n++ {
