@@ -8,8 +8,9 @@ import (
 )
 
 // The janitor checks each session once a period. If a session may be idle for patientFrom or
-// longer, it checks it only once in patientTurns periods. So a time-out is late by at most
-// that, and thousands of idle sessions cost next to nothing.
+// longer, it checks it only once in patientTurns periods. So a time-out is late by at most twice
+// that: one check notes that nothing moves any more, and a later one that it has been so for too
+// long. Thousands of idle sessions cost next to nothing.
 const (
 	janitorPeriod = 500 * time.Millisecond
 	patientFrom   = time.Minute
