@@ -21,8 +21,8 @@ func heldUntil(classes []stats.ClassReading) map[string]time.Time {
 	return all
 }
 
-// hold puts into all until when a class, and those beneath it in which something waits, are held. The reading of a class tells what
-// its own queue waits for, and that of a child includes what it waits for above.
+// hold puts into all until when a class is held, and those beneath it in which something waits. The reading of a
+// class tells what its own queue waits for, in the class and above it.
 func hold(c stats.ClassReading, beneath map[string][]stats.ClassReading, all map[string]time.Time) {
 	own, holds := c.BacklogItems, []time.Time(nil)
 	for _, child := range beneath[c.Name] {
