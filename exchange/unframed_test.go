@@ -20,10 +20,10 @@ func TestEmptyLinesAreNotPassedOn(t *testing.T) {
 	asked, answer := post("", "body"), fixed(ok, "hi")
 	for _, class := range []string{fast, fast + "retry = { max = 2 }\n"} {
 		for text, want := range map[string]string{
-			asked + "\r\n" + get:                        asked + get,
-			asked + "\r\n\r\n" + get:                    asked + get,
-			"\r\n" + asked + get + "\r\n":               asked + get,
-			asked + "\r\n":                              asked,
+			asked + "\r\n" + get:                      asked + get,
+			asked + "\r\n\r\n" + get:                  asked + get,
+			"\r\n" + asked + get + "\r\n":             asked + get,
+			asked + "\r\n":                            asked,
 			chunked(postHead, "x") + "\r\n\r\n" + get: chunked(postHead, "x") + get,
 		} {
 			n := strings.Count(want, "HTTP/1.1\r\n")
