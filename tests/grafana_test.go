@@ -51,7 +51,7 @@ on_throttle = { pause = "20ms", max = "20ms" }
 rate = "600 tokens/s"
 cost = { header = "X-Tokens", default = 10, max = 100 }
 [class.hourly]
-algorithm = "sliding-log"
+algorithm = "fixed-window"
 rate      = "1000 messages/h"
 [class.dns]
 rate  = "1 packets/s"
