@@ -43,7 +43,9 @@ func newQuotas(t *testing.T) (all []*quota) {
 			q.open.Add(1)
 			defer q.open.Add(-1)
 			for lines := bufio.NewScanner(c); lines.Scan(); {
-				q.received.Add(1)
+				if lines.Text() == q.line() { // else it is from another test, whose server had this port before
+					q.received.Add(1)
+				}
 			}
 		})
 		all = append(all, q)
@@ -62,6 +64,9 @@ func policyOf(quotas []*quota, state string) string {
 	return b.String()
 }
 
+// line is what the quota sends, and nobody else.
+func (q *quota) line() string { return fmt.Sprintf("%s %p", q.name, q) }
+
 // send sends so many lines over a connection that stays open until the daemon ends.
 func (q *quota) send(p *program, n int) {
 	p.t.Helper()
@@ -70,7 +75,7 @@ func (q *quota) send(p *program, n int) {
 		p.t.Fatal(err)
 	}
 	p.t.Cleanup(func() { c.Close() })
-	if _, err := c.Write([]byte(strings.Repeat("x\n", n))); err != nil {
+	if _, err := c.Write([]byte(strings.Repeat(q.line()+"\n", n))); err != nil {
 		p.t.Fatal(err)
 	}
 }
