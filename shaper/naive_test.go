@@ -368,7 +368,7 @@ func (m *naive) missed(root *Class, now, next time.Time) (wrong string) {
 			}
 		}
 		for _, at := range moments {
-			if !at.After(now) || !at.Before(next) || m.close(at) {
+			if !at.After(now) || !at.Before(next) || m.close(at) || m.soon(at) {
 				continue
 			}
 			if items, sure := m.choice(root, at); sure {
