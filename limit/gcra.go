@@ -149,8 +149,9 @@ func (g *GCRA) Memory(now time.Time) (m Memory, whole bool) {
 	return Memory{Until: g.after(g.owed), At: g.tat, Used: [2]int64{g.owed}}, true
 }
 
-// Remember implements Limiter.
-func (g *GCRA) Remember(m Memory) { g.tat, g.owed, g.ebbs = m.At, m.Used[0], g.ebbs[:0] }
+// Remember implements Limiter. A memory that no GCRA has had, as in a file that somebody has written by
+// hand, owes at least nothing.
+func (g *GCRA) Remember(m Memory) { g.tat, g.owed, g.ebbs = m.At, max(m.Used[0], 0), g.ebbs[:0] }
 
 // arrive moves TAT to now if TAT has passed.
 func (g *GCRA) arrive(now time.Time) {
