@@ -77,7 +77,8 @@ func anyClosed(t *rapid.T, now time.Duration) (closed Span) {
 }
 
 // With units ahead, an item leaves no sooner than Next says, and Next says no sooner a time than
-// any of the limits alone would. If nothing is closed, one limit alone says exactly when.
+// any of the limits alone would. If nothing is closed, one limit alone says exactly when. A closed time ends at a
+// whole nanosecond, and what leaves then may count as if it had left a part of one before.
 func TestAllWithUnitsAhead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		closed := anyClosed(t, 0)
@@ -96,6 +97,9 @@ func TestAllWithUnitsAhead(t *testing.T) {
 		left := now
 		for range ahead {
 			left = leave(l, left, 1)
+		}
+		if closed != (Span{}) {
+			got--
 		}
 		if left = max(left, l.Next(at(left), 0, n).Sub(start)); got > left || len(settings) == 1 && closed == (Span{}) && got != left {
 			t.Fatalf("%+v, closed %v: behind %d, %d leave at %d, want at most %d", settings, closed, ahead, n, got, left)
