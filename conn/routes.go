@@ -54,15 +54,19 @@ func (r *routes) leaving(gone map[*shaper.Class]bool) func(*shaper.Class) bool {
 // isReplaced reports whether the policy has another class of the name of the one that a connection is in. That one
 // has been removed just now, or was forgotten some time ago, since nothing waited there.
 func (r *routes) isReplaced(c *shaper.Class) bool {
-	return c != nil && r.classes[c.Named().Name()] != nil && r.classes[c.Named().Name()] != c.Named()
+	if c == nil {
+		return false
+	}
+	next := r.classes[c.Named().Name()]
+	return next != nil && next != c.Named()
 }
 
 // successor returns the class that has the name of a class now, if it counts what a protocol carries; else that class.
 func (r *routes) successor(c *shaper.Class, protocol policy.Protocol, towards stats.Direction) *shaper.Class {
-	if c == nil {
-		return nil
+	if !r.isReplaced(c) {
+		return c
 	}
-	if next := r.classes[c.Named().Name()]; r.isReplaced(c) && limits(next, protocol, towards) {
+	if next := r.classes[c.Named().Name()]; limits(next, protocol, towards) {
 		return next
 	}
 	return c
