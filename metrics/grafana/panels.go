@@ -89,6 +89,8 @@ func classes() []panel {
 		panel{kind: "timeseries", title: "Waiting bytes", unit: "bytes", width: 12, queries: []query{{`shaper_class_backlog_bytes{@class,engine=""}`, byClass}}},
 		panel{kind: "timeseries", title: "Had to wait", about: "Items per second for which the class had no room at once.", unit: "cps", width: 12,
 			queries: []query{{`rate(shaper_class_overlimits_total{@class,engine=""}[@rate])`, byClass}}},
+		panel{kind: "timeseries", title: "Nothing leaves for", about: "Until the gap, the window, the pause or the closed time ends that holds up all that waits.", unit: "s", width: 12,
+			queries: []query{{`shaper_class_held_until_timestamp_seconds{@class} - time() >= 0`, byClass}}},
 		panel{kind: "timeseries", title: "Wait, median", unit: "s", width: 12, queries: []query{{quantile("0.5", waits, "instance, class"), byClass}}},
 		panel{kind: "timeseries", title: "Wait, 99th percentile", unit: "s", width: 12, queries: []query{{quantile("0.99", waits, "instance, class"), byClass}}},
 	)
