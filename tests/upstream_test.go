@@ -231,6 +231,13 @@ func TestDeadUpstreamOfThree(t *testing.T) {
 	}
 	sessions(30)
 	listeners[0].Close()
+	waitFor(t, "the kernel takes no connection any more", func() bool { // Close may return before that
+		c, err := net.Dial("tcp", addrs[0])
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	})
 	sessions(trial.Size(300, 3_000))
 	if n := failed(); n > 1 {
 		t.Errorf("%d connections have failed, want at most 1", n)
