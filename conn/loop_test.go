@@ -159,6 +159,9 @@ func TestLoopOfDatagramsIsRefused(t *testing.T) {
 			items, _ := r.dropped("c", stats.NoSession)
 			return items > 5 && r.service("l").terms.Load().leads.First().IsValid()
 		})
+		if host != "localhost" && !strings.Contains(r.log.String(), upstream.ErrLoop.Error()) { // before a name is known, the log says that
+			t.Errorf("%s: the log does not say so: %s", host, r.log)
+		}
 		if len(r.Sessions()) > 0 {
 			t.Errorf("%s: the sessions are %+v", host, r.Sessions())
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"shaper/stats"
@@ -70,6 +71,7 @@ func TestNameOfDatagramsComesBack(t *testing.T) {
 	client := dialUDP(t, r.addr("u"))
 	send(t, client, "lost")
 	<-asked
+	until(t, "the log says why", func() bool { return strings.Contains(r.log.String(), errNotKnown.Error()) })
 	r.meaning(func(context.Context) ([]netip.AddrPort, error) {
 		return []netip.AddrPort{netip.MustParseAddrPort(upstream.LocalAddr().String())}, nil
 	})

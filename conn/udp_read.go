@@ -3,6 +3,7 @@ package conn
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"runtime/debug"
 
@@ -150,6 +151,8 @@ func (u *udpSocket) begin(key udpKey, client sock.Peer) (one *udpSession) {
 		u.server.warn(sv, sv.terms.Load().Name, unreachable, []any{"client", key.client, "err", err})
 	case err != errNoSlot && u.conf().Mode.IsEntry():
 		u.server.warn(sv, sv.terms.Load().Name, unreachable, []any{"client", key.client, "err", fmt.Errorf("dial %v: %w", key.asked, err)})
+	case err != errNoSlot && !errors.Is(err, net.ErrClosed):
+		u.server.warn(sv, sv.terms.Load().Name, unreachable, []any{"client", key.client, "upstream", sv.terms.Load().Upstream, "err", err})
 	}
 	sv.stats.Ended[notOpened(err)].Add(1)
 	return nil

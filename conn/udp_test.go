@@ -187,6 +187,9 @@ func TestDescriptorsOfDatagramSessions(t *testing.T) {
 		send(t, dialUDP(t, r.addr("l")), "x")
 	}
 	until(t, "three have no session", func() bool { n, _ := r.dropped("c", stats.NoSession); return n == 3 })
+	if !strings.Contains(r.log.String(), errDescriptors.Error()) {
+		t.Errorf("the log does not say why: %s", r.log)
+	}
 	if n := openDescriptors(t) - before - 5; n > 2 {
 		t.Errorf("%d descriptors are open for two sessions", n)
 	}
