@@ -512,6 +512,12 @@ func TestDescriptors(t *testing.T) {
 	if got := descriptorsFor(&policy.Policy{Listeners: []policy.Listener{l, udp, echo, secure}}); got != spareDescriptors+8+2000+1000+3000+6000 {
 		t.Errorf("the listeners need %d descriptors", got)
 	}
+	udp.MaxSessions = 100_000
+	socks := udp
+	socks.Mode, socks.MaxSessions = policy.SOCKS5, 10_000
+	if got := descriptorsFor(&policy.Policy{Listeners: []policy.Listener{l, udp, socks}}); got != 2*(100_000+2*10_000) {
+		t.Errorf("with many UDP sessions, which hold at most half, the listeners need %d descriptors", got)
+	}
 }
 
 // The warning of too few descriptors comes once, and again when the numbers change.

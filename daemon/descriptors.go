@@ -11,14 +11,18 @@ import (
 // ends of the 64 pipes that conn splices through.
 const spareDescriptors = 2*maxConnections + 128 + 2*64
 
-// descriptorsFor returns how many descriptors a policy needs at most, when every listener has
-// max_sessions.
+// descriptorsFor returns how many descriptors a process may have to have for a policy, when every listener
+// has max_sessions. UDP sessions hold half of them at most; see conn.
 func descriptorsFor(p *policy.Policy) uint64 {
-	n := uint64(spareDescriptors)
+	n, udp := uint64(spareDescriptors), uint64(0)
 	for _, l := range p.Listeners {
-		n += uint64(l.MaxSessions)*perSession(l) + uint64(len(l.Listen))
+		sessions := uint64(l.MaxSessions) * perSession(l)
+		n += sessions + uint64(len(l.Listen))
+		if l.Protocol == policy.UDP {
+			udp += sessions
+		}
 	}
-	return n
+	return max(n, 2*udp)
 }
 
 // perSession returns how many descriptors a session of a listener needs.
