@@ -80,7 +80,7 @@ func (k *keeper) reschedule(now time.Time) {
 		return
 	}
 	k.engine.set(p, changed)
-	k.logChange(byTimer, Record{What: "schedule", Changes: policy.Diff(p.AtTime(looked), p.AtTime(now))})
+	k.logChange(byTimer, Record{What: scheduleApplied, Changes: policy.Diff(p.AtTime(looked), p.AtTime(now))})
 }
 
 // rollbackRetry is how long after a failure a rollback is tried again.

@@ -36,11 +36,14 @@ const kernelCorrected = "kernel corrected"
 // sessionClosed is a record of a session that somebody has reset.
 const sessionClosed = "session closed"
 
-// isMinor reports whether such records may come in any number without a change of what is in force:
-// anybody on the control socket can be rejected, note something, close sessions or try a policy in the
-// shadow, and another program can change the kernel again and again.
+// scheduleApplied is a record of what a schedule of the policy has changed.
+const scheduleApplied = "schedule"
+
+// isMinor reports whether such records may come in any number although nobody changes the policy: anybody on the
+// control socket can be rejected, note something, close sessions or try a policy in the shadow, another program
+// can change the kernel again and again, and schedules begin and end each day.
 func (r Record) isMinor() bool {
-	return r.Error != "" || r.What == kernelCorrected || r.What == sessionClosed || strings.HasPrefix(r.What, "shadow ") || slices.Contains(Notable, r.What)
+	return r.Error != "" || r.What == scheduleApplied || r.What == kernelCorrected || r.What == sessionClosed || strings.HasPrefix(r.What, "shadow ") || slices.Contains(Notable, r.What)
 }
 
 // History is the answer to GET /v1/history: the latest changes, the oldest of them first.

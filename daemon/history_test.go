@@ -175,10 +175,10 @@ func TestHistoryIsBounded(t *testing.T) {
 }
 
 // However often a program notes something, tries something that is rejected, closes sessions or changes the
-// kernel, the changes of the policy stay in the history.
+// kernel, and however many schedules there are, the changes of the policy stay in the history.
 func TestHistoryKeepsChanges(t *testing.T) {
 	const changes = mostRecords - mostMinor
-	for _, minor := range []Record{{What: "tc apply"}, {What: "nft clear"}, {What: kernelCorrected}, {What: "shadow started"}, {What: sessionClosed},
+	for _, minor := range []Record{{What: "tc apply"}, {What: "nft clear"}, {What: kernelCorrected}, {What: "shadow started"}, {What: sessionClosed}, {What: scheduleApplied},
 		{What: "set rejected", Error: "no"}, {What: "reload rejected", Error: "no"}} {
 		var h history
 		for range changes {
