@@ -3,7 +3,11 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
+
+// onlyInFile says what to do about what With does not change.
+const onlyInFile = "change it in the policy file, and reload"
 
 // With returns a copy of the policy in which keys of one class have other values. Values are
 // written as in the file: {"rate": "40mbit"}. With checks the result like a file. Its error is
@@ -24,7 +28,9 @@ func (p *Policy) With(class string, values map[string]string) (*Policy, error) {
 		switch {
 		case err != nil:
 		case f.takes&lists != 0:
-			err = complain("change it in the policy file, and reload", "a list cannot be set")
+			err = complain(onlyInFile, "a list cannot be set")
+		case f.takes == 0, f.decodeTable != nil && strings.HasPrefix(values[key], "{"):
+			err = complain(onlyInFile, "a table cannot be set")
 		default:
 			err = f.set(&changed.Classes[i], values[key])
 		}
@@ -41,11 +47,11 @@ func (p *Policy) With(class string, values map[string]string) (*Policy, error) {
 		r.wrongAt(0, join(join("class", class), "rate"), fmt.Sprintf("the class counts %v, not %v", was.Rate.Kind(), is.Rate.Kind()),
 			"set a rate of the same unit; the policy file can change the unit")
 	case was.Parent != is.Parent:
-		r.wrongAt(0, join(join("class", class), "parent"), "a live class stays where it is", "change it in the policy file, and reload")
+		r.wrongAt(0, join(join("class", class), "parent"), "a live class stays where it is", onlyInFile)
 	case was.Shared != is.Shared:
-		r.wrongAt(0, join(join("class", class), "shared"), "a live class stays in its fleet", "change it in the policy file, and reload")
+		r.wrongAt(0, join(join("class", class), "shared"), "a live class stays in its fleet", onlyInFile)
 	case was.Per != is.Per:
-		r.wrongAt(0, join(join("class", class), "per"), "a live class cannot change what has a bucket", "change it in the policy file, and reload")
+		r.wrongAt(0, join(join("class", class), "per"), "a live class cannot change what has a bucket", onlyInFile)
 	default:
 		check(r, &changed)
 	}
