@@ -228,8 +228,9 @@ func (k *keeper) confirm(by caller) (Confirmed, error) {
 
 // Changed is the answer to a set.
 type Changed struct {
-	Changes []policy.Change `json:"changes"`
-	Until   time.Time       `json:"until,omitzero"` // zero: until the next reload
+	Changes  []policy.Change `json:"changes"`
+	Warnings policy.Errors   `json:"warnings"`
+	Until    time.Time       `json:"until,omitzero"` // zero: until the next reload
 }
 
 // set changes values of a class until the next reload, or for a time if that is above 0.
@@ -245,7 +246,7 @@ func (k *keeper) set(by caller, class string, values map[string]string, lasts ti
 		s.Until = time.Now().Add(lasts)
 		until = s.Until
 	}
-	next, err := k.current.with(s)
+	next, warnings, err := k.current.with(s)
 	if err != nil {
 		kept := k.keep(by, Record{What: "set rejected", Error: err.Error()})
 		k.log.Warn("set rejected", append([]any{"by", by.String(), "class", class, "err", err}, kept.where()...)...)
@@ -253,7 +254,7 @@ func (k *keeper) set(by caller, class string, values map[string]string, lasts ti
 	}
 	changes := k.enforceSets(next)
 	k.logChange(by, Record{What: "set", Changes: changes, Until: s.Until}, "class", class, "until", until)
-	return Changed{append([]policy.Change{}, changes...), s.Until}, nil
+	return Changed{append([]policy.Change{}, changes...), append(policy.Errors{}, warnings...), s.Until}, nil
 }
 
 // enforceSets puts a regime in force that differs from the current one only in its sets, and

@@ -511,6 +511,25 @@ func TestReloadOfPieces(t *testing.T) {
 	})
 }
 
+// A set of a rate of 0 says that it does not stop a class that borrows.
+func TestSetSaysWhatItDoesNotStop(t *testing.T) {
+	keep(t, func(b *bench) {
+		b.file("4KiB/s\"\nparent = \"fast\"\nceil = \"64KiB/s\" #")
+		b.mustReload(0)
+		for _, c := range []struct {
+			values map[string]string
+			want   string
+		}{
+			{map[string]string{"rate": "0B/s"}, `class.slow.rate: "0bit" stops nothing: the class still borrows up to its ceil "64KiB/s"; ceil = "0bit" too, if nothing is to leave`},
+			{map[string]string{"rate": "0B/s", "ceil": "0B/s"}, ""},
+		} {
+			if done, err := b.set(operator, "slow", c.values, 0); err != nil || done.Warnings == nil || done.Warnings.Error() != c.want {
+				t.Errorf("after %v: %v, %v", c.values, done.Warnings, err)
+			}
+		}
+	})
+}
+
 // A schedule changes the rate when its time comes, and back. A set of the rate comes before it.
 func TestSchedule(t *testing.T) {
 	keep(t, func(b *bench) {

@@ -32,14 +32,14 @@ func newRegime(file *policy.Policy, warnings policy.Errors, named files) regime 
 }
 
 // with returns the regime with one more set. It drops the sets that the new one supersedes.
-// The error is that of [policy.Policy.With].
-func (r regime) with(s Set) (regime, error) {
-	p, err := r.policy.With(s.Class, s.Values)
+// The warnings and the error are those of [policy.Policy.With].
+func (r regime) with(s Set) (regime, policy.Errors, error) {
+	p, warnings, err := r.policy.With(s.Class, s.Values)
 	if err != nil {
-		return r, err
+		return r, nil, err
 	}
 	r.sets, r.policy = append(slices.DeleteFunc(slices.Clone(r.sets), s.supersedes), s), p
-	return r, nil
+	return r, warnings, nil
 }
 
 // supersedes reports whether nothing of an earlier set can come into force again after s: it
@@ -65,7 +65,7 @@ func (r regime) withoutEnded(now time.Time) (next regime, ended []Set) {
 			ended = append(ended, s)
 			continue
 		}
-		with, err := next.with(s)
+		with, _, err := next.with(s)
 		if err != nil {
 			ended = append(ended, s)
 			continue

@@ -22,12 +22,12 @@ func baseRegime(t *testing.T) regime {
 // A regime does not change when others are made from it.
 func TestRegimesDoNotChange(t *testing.T) {
 	start := baseRegime(t)
-	first, err := start.with(Set{Class: "slow", Values: map[string]string{"rate": "1mbit"}})
+	first, _, err := start.with(Set{Class: "slow", Values: map[string]string{"rate": "1mbit"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, rate := range []string{"2mbit", "3mbit"} {
-		if _, err := first.with(Set{Class: "slow", Values: map[string]string{"rate": rate}}); err != nil {
+		if _, _, err := first.with(Set{Class: "slow", Values: map[string]string{"rate": rate}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -56,7 +56,7 @@ func TestSetsAgainstModel(t *testing.T) {
 				s.Until = now.Add(time.Duration(1+random.IntN(30)) * time.Second)
 			}
 			var err error
-			if r, err = r.with(s); err != nil {
+			if r, _, err = r.with(s); err != nil {
 				t.Fatal(err)
 			}
 			checkAt(t, r, now.Add(time.Duration(random.IntN(40))*time.Second))
@@ -74,7 +74,7 @@ func checkAt(t *testing.T, r regime, now time.Time) {
 	}
 	next, ended := r.withoutEnded(now)
 	slow, _ := next.policy.Class("slow")
-	wantRate, _ := next.file.With("slow", map[string]string{"rate": want})
+	wantRate, _, _ := next.file.With("slow", map[string]string{"rate": want})
 	if c, _ := wantRate.Class("slow"); c.Rate != slow.Rate {
 		t.Fatalf("the rate is %v, want %s", slow.Rate, want)
 	}

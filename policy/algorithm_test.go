@@ -94,7 +94,7 @@ func TestAlgorithmsAsJSON(t *testing.T) {
 
 func TestDiffOfWindows(t *testing.T) {
 	p := loadAlgorithms(t)
-	changed, err := p.With("rolling", map[string]string{"algorithm": "fixed-window", "window": "1h"})
+	changed, _, err := p.With("rolling", map[string]string{"algorithm": "fixed-window", "window": "1h"})
 	if err != nil {
 		t.Fatal(err)
 	}

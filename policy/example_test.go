@@ -57,7 +57,7 @@ func ExampleClassifier() {
 
 func ExampleDiff() {
 	old, _, _ := policy.Parse("shaper.toml", []byte(text))
-	new, _ := old.With("guests", map[string]string{"rate": "2mbit"})
+	new, _, _ := old.With("guests", map[string]string{"rate": "2mbit"})
 	for _, change := range policy.Diff(old, new) {
 		fmt.Println(change)
 	}

@@ -238,11 +238,11 @@ return_class = "a"
 func TestPerIsNotSet(t *testing.T) {
 	p := mustParse(t, "[class.a]\nrate = \"1mbit\"\nper = \"source\"\n[listener.x]\nlisten = \"127.0.0.1:1\"\nupstream = \"192.0.2.1:1\"\nclass = \"a\"\n")
 	for _, value := range []string{"source/24", "connection"} {
-		if _, err := p.With("a", map[string]string{"per": value}); err == nil {
+		if _, _, err := p.With("a", map[string]string{"per": value}); err == nil {
 			t.Errorf("With accepts per = %s", value)
 		}
 	}
-	if next, err := p.With("a", map[string]string{"max_keys": "10"}); err != nil || next.Classes[0].MaxKeys != 10 {
+	if next, _, err := p.With("a", map[string]string{"max_keys": "10"}); err != nil || next.Classes[0].MaxKeys != 10 {
 		t.Errorf("With refuses max_keys: %v", err)
 	}
 }

@@ -15,7 +15,7 @@ listen = [
 upstream = "echo:"
 class = "a"
 `)
-	changed, err := p.With("a", map[string]string{"rate": "2mbit"})
+	changed, _, err := p.With("a", map[string]string{"rate": "2mbit"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -189,10 +189,13 @@ func TestRemediesOfWarnings(t *testing.T) {
 	const rule = "[[rule]]\nsource = \"10.0.0.0/8\"\nclass = \"a\"\n"
 	const narrower = "[[rule]]\nsource = \"10.1.0.0/16\"\nclass = \"a\"\n"
 	shared := strings.Replace(a, "\n", "\nparent = \"b\"\n", 1) + listener
+	const stopped = "ceil = \"20 messages/s\"\n[[class.a.at]]\nto = \"06:00\"\nrate = \"0 messages/s\"\n"
 	quota := "[class.b]\nrate = \"10 messages/h\"\nalgorithm = \"fixed-window\"\n"
 	for name, tt := range map[string]struct{ text, said, old, new string }{
 		"a rate of 0": {"[class.a]\nrate = \"0 messages/s\"\n" + listener, "a rate above 0", `"0 messages`, `"1 messages`},
-		"unused":      {a + listener + "[class.b]\nrate = \"1mbit\"\n", "name it in a listener or a rule", "upstream =", "return_class = \"b\"\nupstream ="},
+		"a rate of 0 that does not stop": {strings.Replace(shared, listener, stopped+listener, 1) + "[class.b]\nrate = \"20 messages/s\"\n", `ceil = "0 messages/s" too, if nothing is to leave`,
+			`"0 messages/s"`, "\"0 messages/s\"\nceil = \"0 messages/s\""},
+		"unused": {a + listener + "[class.b]\nrate = \"1mbit\"\n", "name it in a listener or a rule", "upstream =", "return_class = \"b\"\nupstream ="},
 		"sessions of what goes back": {a + listener + "return_class = \"b\"\n[class.b]\nrate = \"1mbit\"\nmax_connections = 5\n",
 			"put it into a class that a listener or a rule names as class", "\"1mbit\"\nmax_connections = 5\n", "\"1mbit\"\n[[rule]]\nclass = \"c\"\n[class.c]\nrate = \"1mbit\"\nmax_connections = 5\n"},
 		"a bucket for each connection": {a + "per = \"connection\"\nmax_connections = 5\n" + listener, `per = "source"`, `"connection"`, `"source"`},

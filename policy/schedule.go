@@ -26,8 +26,10 @@ func (c Class) InForce(t time.Time) (holds *At) {
 }
 
 // atTime returns the class with the rate and the ceil that hold at t.
-func (c Class) atTime(t time.Time) Class {
-	a := c.InForce(t)
+func (c Class) atTime(t time.Time) Class { return c.under(c.InForce(t)) }
+
+// under returns the class with the rate and the ceil of a section; as it is if a is nil.
+func (c Class) under(a *At) Class {
 	if a == nil {
 		return c
 	}

@@ -155,13 +155,24 @@ class = "a"
 	}
 }
 
+// parseClass parses a class that a listener of SMPP uses.
+func parseClass(class string) (*Policy, Errors, error) {
+	return Parse("t.toml", []byte("[class.a]\n"+class+`
+[listener.x]
+listen = "127.0.0.1:2775"
+protocol = "smpp"
+upstream = "192.0.2.1:2775"
+class = "a"
+`))
+}
+
 // While a set of the rate lasts, the schedule rests.
 func TestSetOverASchedule(t *testing.T) {
 	p, _, err := Load("testdata/good/schedule.toml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	changed, err := p.With("account", map[string]string{"rate": "40 messages/s"})
+	changed, _, err := p.With("account", map[string]string{"rate": "40 messages/s"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +182,7 @@ func TestSetOverASchedule(t *testing.T) {
 	if c, _ := p.Class("account"); len(c.At) != 2 {
 		t.Error("the policy itself has changed")
 	}
-	changed, err = p.With("account", map[string]string{"headroom": "2%"})
+	changed, _, err = p.With("account", map[string]string{"headroom": "2%"})
 	if c, _ := changed.Class("account"); err != nil || len(c.At) != 2 {
 		t.Errorf("a set of another key ends the schedule: %v", err)
 	}

@@ -159,7 +159,7 @@ func TestFiltersOfRulesForOthers(t *testing.T) {
 
 // With also checks that the kernel can do what a class says.
 func TestTCWith(t *testing.T) {
-	_, err := mustParse(t, kernelPolicy).With("otp", map[string]string{"rate": "0bit"})
+	_, _, err := mustParse(t, kernelPolicy).With("otp", map[string]string{"rate": "0bit"})
 	if err == nil || !strings.Contains(err.Error(), `class "otp" cannot be put into the kernel by [tc.eth0]`) {
 		t.Error(err)
 	}

@@ -56,7 +56,6 @@ func (c timesChecker) at(key string, i int, class *Class) {
 	if !ok {
 		return
 	}
-	then := *class
 	switch none := (unit.Rate{}); {
 	case a.Rate == none && a.Ceil == none:
 		c.wrong(key, "it changes nothing", "a rate or a ceil")
@@ -70,22 +69,21 @@ func (c timesChecker) at(key string, i int, class *Class) {
 	case a.Ceil != none && class.Parent == "":
 		c.wrong(key+".ceil", "the class has no parent, so it shares with nobody", "name a parent, or leave it out")
 		return
-	case a.Rate != none:
-		then.Rate = a.Rate
 	}
-	if a.Ceil != (unit.Rate{}) {
-		then.Ceil = a.Ceil
+	if then := class.under(a); !then.Limit().IsZero() {
+		c.limitOf(key, &then)
 	}
-	if then.Limit().IsZero() {
-		return
-	}
+}
+
+// limitOf checks the limit of a section: that of the class as it is then.
+func (c timesChecker) limitOf(key string, then *Class) {
 	limitKey := key + ".rate"
 	if then.Ceil != (unit.Rate{}) {
 		at := key + ".ceil"
 		if !c.given(at) {
 			at = limitKey
 		}
-		pathChecker(c).ceil(at, &then)
+		pathChecker(c).ceil(at, then)
 		limitKey = at
 	}
 	if own := then.Own(); c.sound(limitKey) {
@@ -93,10 +91,22 @@ func (c timesChecker) at(key string, i int, class *Class) {
 	}
 }
 
+// warnUnstopped warns of a rate of 0, at key, that does not stop the class, because its ceil holds on.
+func (c timesChecker) warnUnstopped(key string, class *Class) {
+	if class.Rate.IsZero() && !class.Limit().IsZero() {
+		c.warn(key, fmt.Sprintf("%q stops nothing: the class still borrows up to its ceil %q", class.Rate, class.Ceil),
+			fmt.Sprintf("ceil = %q too, if nothing is to leave", class.Rate))
+	}
+}
+
 // warnTimes warns of a section that never holds, since later ones of the same zone hold at all its
-// times.
+// times, and of one whose rate of 0 stops nothing.
 func (c timesChecker) warnTimes(class *Class) {
 	for i := range class.At {
+		if a := &class.At[i]; a.Rate != (unit.Rate{}) && a.Ceil == (unit.Rate{}) {
+			then := class.under(a)
+			c.warnUnstopped(numbered(join("class", class.Name)+".at", i)+".rate", &then)
+		}
 		covered, zone := map[int]bool{}, class.At[i].Zone
 		for _, later := range class.At[i+1:] {
 			if later.Zone == zone {

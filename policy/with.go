@@ -11,15 +11,15 @@ const onlyInFile = "change it in the policy file, and reload"
 
 // With returns a copy of the policy in which keys of one class have other values. Values are
 // written as in the file: {"rate": "40mbit"}. With checks the result like a file. Its error is
-// of type [Errors] and holds every mistake, without positions. The policy itself does not
-// change, and the copy keeps its path and hash.
-func (p *Policy) With(class string, values map[string]string) (*Policy, error) {
+// of type [Errors] and holds every mistake, without positions. It warns of a rate of 0 that does not stop
+// the class. The policy itself does not change, and the copy keeps its path and hash.
+func (p *Policy) With(class string, values map[string]string) (with *Policy, warnings Errors, err error) {
 	r := &report{bad: map[string]bool{}}
 	i := slices.IndexFunc(p.Classes, func(c Class) bool { return c.Name == class })
 	if i < 0 {
 		r.wrongAt(0, join("class", class), noClass(class),
 			Hint(class, "classes", namesOf(p.Classes, className)))
-		return nil, r.errs
+		return nil, nil, r.errs
 	}
 	changed := *p
 	changed.Classes = slices.Clone(p.Classes)
@@ -39,10 +39,12 @@ func (p *Policy) With(class string, values map[string]string) (*Policy, error) {
 			r.wrongAt(0, join(join("class", class), key), c.problem, c.allowed)
 		}
 	}
-	if _, rate := values["rate"]; rate || values["ceil"] != "" {
+	_, rate := values["rate"]
+	if rate || values["ceil"] != "" {
 		changed.Classes[i].At = nil // the new value holds at all times
 	}
-	switch was, is := p.Classes[i], changed.Classes[i]; {
+	was, is := &p.Classes[i], &changed.Classes[i]
+	switch {
 	case was.Rate.Kind() != is.Rate.Kind():
 		r.wrongAt(0, join(join("class", class), "rate"), fmt.Sprintf("the class counts %v, not %v", was.Rate.Kind(), is.Rate.Kind()),
 			"set a rate of the same unit; the policy file can change the unit")
@@ -53,12 +55,15 @@ func (p *Policy) With(class string, values map[string]string) (*Policy, error) {
 	case was.Per != is.Per:
 		r.wrongAt(0, join(join("class", class), "per"), "a live class cannot change what has a bucket", onlyInFile)
 	default:
-		check(r, &changed)
+		limits := timesChecker{check(r, &changed)}
+		if _, ceil := values["ceil"]; rate && !ceil {
+			limits.warnUnstopped(join(join("class", class), "rate"), is)
+		}
 	}
 	if len(r.errs) > 0 {
-		return nil, r.errs
+		return nil, nil, r.errs
 	}
-	return &changed, nil
+	return &changed, r.warnings, nil
 }
 
 func sortedKeys(m map[string]string) []string {

@@ -9,7 +9,7 @@ import (
 
 func TestWith(t *testing.T) {
 	p := mustParse(t, before)
-	changed, err := p.With("acme", map[string]string{"rate": "60 packets/s", "algorithm": "token", "burst": "5 packets"})
+	changed, _, err := p.With("acme", map[string]string{"rate": "60 packets/s", "algorithm": "token", "burst": "5 packets"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,10 +52,32 @@ func TestWithRefuses(t *testing.T) {
 		{"acme", map[string]string{"queue": "0B", "headroom": "x"}, `class.acme.headroom: "x" is not a share: it does not begin with a number; a share is like "3%", from 0% to below 100%` + "\n" +
 			`class.acme.queue: "0B" holds nothing; a queue is bounded by a size like "64KiB" or a count like "500 packets"`},
 	} {
-		_, err := p.With(tt.class, tt.values)
+		_, _, err := p.With(tt.class, tt.values)
 		var es Errors
 		if !errors.As(err, &es) || err.Error() != tt.want {
 			t.Errorf("%s %v:\ngot  %v\nwant %s", tt.class, tt.values, err, tt.want)
+		}
+	}
+}
+
+// A rate of 0 does not stop a class that borrows up to its ceil, and whoever sets it learns that.
+func TestWithWarnsOfWhatDoesNotStop(t *testing.T) {
+	p, _, err := parseClass("parent = \"b\"\nrate = \"5 messages/s\"\nceil = \"20 messages/s\"\n[class.b]\nrate = \"20 messages/s\"")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const warning = `class.a.rate: "0 messages/s" stops nothing: the class still borrows up to its ceil "20 messages/s"; ceil = "0 messages/s" too, if nothing is to leave`
+	for _, tt := range []struct {
+		values map[string]string
+		want   string
+	}{
+		{map[string]string{"rate": "0 messages/s"}, warning},
+		{map[string]string{"rate": "0 messages/s", "ceil": "0 messages/s"}, ""},
+		{map[string]string{"rate": "0 messages/s", "ceil": "9 messages/s"}, ""}, // it says so itself
+		{map[string]string{"rate": "1 messages/s"}, ""},
+	} {
+		if _, warnings, err := p.With("a", tt.values); err != nil || warnings.Error() != tt.want {
+			t.Errorf("%v: %v\ngot  %v\nwant %s", tt.values, err, warnings, tt.want)
 		}
 	}
 }

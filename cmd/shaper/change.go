@@ -38,15 +38,19 @@ func reload(c *cli.Context) error {
 	return ask(c,
 		func(d *daemon.Client, c *cli.Context) (daemon.Reloaded, error) { return d.Reload(c.Context, rollback) },
 		func(w io.Writer, done daemon.Reloaded) {
-			for _, warning := range done.Warnings {
-				fmt.Fprintf(c.App.ErrWriter, "warning: %v\n", warning)
-			}
+			printWarnings(c, done.Warnings)
 			printChanges(w, done.Changes)
 			fmt.Fprintf(w, "policy %s is in force\n", done.Hash)
 			if !done.Rollback.IsZero() {
 				fmt.Fprintf(w, "the reload is undone at %s, unless `shaper confirm` comes first\n", timestamp(done.Rollback))
 			}
 		})
+}
+
+func printWarnings(c *cli.Context, warnings policy.Errors) {
+	for _, warning := range warnings {
+		fmt.Fprintf(c.App.ErrWriter, "warning: %v\n", warning)
+	}
 }
 
 func printChanges(w io.Writer, changes []policy.Change) {
@@ -110,6 +114,7 @@ func set(c *cli.Context) error {
 			return done, aboutName(err)
 		},
 		func(w io.Writer, done daemon.Changed) {
+			printWarnings(c, done.Warnings)
 			printChanges(w, done.Changes)
 			if done.Until.IsZero() {
 				fmt.Fprintln(w, "until the next reload")

@@ -305,6 +305,12 @@ func TestJSON(t *testing.T) {
 	}
 }
 
+// A set says on the standard error what it does not stop.
+func TestSetWarns(t *testing.T) {
+	p := begin(t, strings.Replace(base, "\"64KiB/s\"", "\"1KiB/s\"\nparent = \"guest\"\nceil = \"8KiB/s\"", 1))
+	want(t, 0, []string{"warning: class.slow.rate: ", "borrows up to its ceil \"8KiB/s\"", "~ class slow: rate 1KiB/s -> "}, "set", "slow", "rate=0B/s", "-c", p.path)
+}
+
 func TestHangup(t *testing.T) {
 	p := begin(t, base)
 	p.write(strings.Replace(base, "64KiB/s", "1mbit", 1))
