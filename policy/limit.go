@@ -36,6 +36,12 @@ func (l Limit) WindowInForce() time.Duration {
 	return l.Rate.Period()
 }
 
+// hasOtherWindowAt reports whether the limit would count in another window at a rate, because the file leaves
+// its window out. What has left under one window fills a whole one of another length.
+func (l Limit) hasOtherWindowAt(rate unit.Rate) bool {
+	return l.Algorithm.HasWindow() && l.Window.IsZero() && rate.Period() != l.Rate.Period()
+}
+
 // Calendar returns the windows of the calendar in which the limit counts; zero if it counts in
 // none.
 func (l Limit) Calendar() calendar.Windows {

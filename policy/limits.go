@@ -13,14 +13,18 @@ type limitChecker struct{ *checker }
 // ofClass checks all limits of a class.
 func (c limitChecker) ofClass(key string, class *Class) {
 	own := class.Own()
-	limitKey := key + ".rate"
-	if own.Rate != class.Rate {
-		limitKey = key + ".ceil"
-	}
-	c.limit(key, limitKey, &own, class.Rate)
+	c.limit(key, class.limitKey(), &own, class.Rate)
 	for i := range class.Also {
 		c.also(key+".also", i, class)
 	}
+}
+
+// limitKey returns the key of the limit of the class itself.
+func (c *Class) limitKey() string {
+	if c.Limit() != c.Rate {
+		return join("class", c.Name) + ".ceil"
+	}
+	return join("class", c.Name) + ".rate"
 }
 
 // also checks one of the limits beside that of the class.

@@ -42,6 +42,16 @@ func (c Class) under(a *At) Class {
 	return c
 }
 
+// paced returns the limit of the class, or the first of its sections above 0 if that is 0: the class is
+// paced by that, also while it is closed.
+func (c Class) paced() Limit {
+	limit := c.Own()
+	for i := 0; i < len(c.At) && limit.Rate.IsZero(); i++ {
+		limit = c.under(&c.At[i]).Own()
+	}
+	return limit
+}
+
 // LimitAt returns how fast the class may send at t.
 func (c Class) LimitAt(t time.Time) unit.Rate { return c.atTime(t).Limit() }
 

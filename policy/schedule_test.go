@@ -166,6 +166,55 @@ class = "a"
 `))
 }
 
+// A rate of another period would make a class that names no window count in other windows, and each change
+// of windows begins with one that is used up. So check refuses it, where it would.
+func TestSectionsKeepTheWindow(t *testing.T) {
+	const windows = "algorithm = \"fixed-window\"\n"
+	for _, tt := range []struct {
+		class, section string
+		changes        bool
+	}{
+		{windows + `rate = "200000 messages/day"`, `rate = "5000 messages/h"`, true},
+		{`algorithm = "sliding-log"` + "\n" + `rate = "600 messages/h"`, `rate = "1 messages/s"`, true},
+		{`algorithm = "sliding-window"` + "\n" + `rate = "600 messages/h"`, `rate = "1 messages/s"`, true},
+		{windows + `rate = "0 messages/s"` + "\n" + `at = [{ to = "01:00", rate = "9 messages/h" }, { from = "02:00", rate = "9 messages/min" }]`, "", true},
+		{windows + `rate = "200000 messages/day"`, `rate = "100000 messages/day"`, false},
+		{windows + `rate = "200000 messages/day"`, `rate = "0 messages/s"`, false}, // it is closed, and counts as before afterwards
+		{windows + `rate = "0 messages/s"`, `rate = "200000 messages/day"`, false}, // the only windows that it has
+		{windows + `rate = "200000 messages/day"` + "\n" + `window = "24h"`, `rate = "5000 messages/h"`, false},
+		{windows + `rate = "200000 messages/day"` + "\n" + `window = "day"`, `rate = "5000 messages/h"`, false},
+		{windows + `rate = "200000 messages/day"` + "\n" + `zone = "Europe/Paris"`, `rate = "5000 messages/h"`, false},
+		{`rate = "10 messages/s"`, `rate = "300 messages/min"`, false}, // leaky has no window
+	} {
+		class := tt.class
+		if tt.section != "" {
+			class += "\n[[class.a.at]]\nto = \"06:00\"\n" + tt.section
+		}
+		if _, _, err := parseClass(class); (err != nil) != tt.changes || err != nil && !strings.Contains(err.Error(), "would close the class for a whole window") {
+			t.Errorf("%s\nis refused: %v, want %v", class, err, tt.changes)
+		}
+	}
+}
+
+// With a ceil, the limit is the ceil, and its window counts.
+func TestCeilsOfSectionsKeepTheWindow(t *testing.T) {
+	const parent = "parent = \"b\"\nalgorithm = \"fixed-window\"\nrate = \"1 messages/s\"\nceil = \"10 messages/s\"\n"
+	for section, want := range map[string]string{
+		`rate = "60 messages/min"`: "",
+		`ceil = "300 messages/min"`: `t.toml:8:8: class.a.at[1].ceil: "300 messages/min" counts in windows of 1min, and "10 messages/s" in windows of 1s: ` +
+			`each change would close the class for a whole window; window = "1s" in [class.a], or a rate for each 1s`,
+	} {
+		_, _, err := parseClass(parent + "[[class.a.at]]\nto = \"06:00\"\n" + section + "\n[class.b]\nrate = \"20 messages/s\"")
+		got := ""
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s:\ngot  %s\nwant %s", section, got, want)
+		}
+	}
+}
+
 // While a set of the rate lasts, the schedule rests.
 func TestSetOverASchedule(t *testing.T) {
 	p, _, err := Load("testdata/good/schedule.toml")

@@ -71,12 +71,12 @@ func (c timesChecker) at(key string, i int, class *Class) {
 		return
 	}
 	if then := class.under(a); !then.Limit().IsZero() {
-		c.limitOf(key, &then)
+		c.limitOf(key, class, &then)
 	}
 }
 
 // limitOf checks the limit of a section: that of the class as it is then.
-func (c timesChecker) limitOf(key string, then *Class) {
+func (c timesChecker) limitOf(key string, class, then *Class) {
 	limitKey := key + ".rate"
 	if then.Ceil != (unit.Rate{}) {
 		at := key + ".ceil"
@@ -88,6 +88,18 @@ func (c timesChecker) limitOf(key string, then *Class) {
 	}
 	if own := then.Own(); c.sound(limitKey) {
 		limitChecker(c).window(key, limitKey, &own)
+	}
+	c.sameWindow(limitKey, class, then.Limit(), `window = "%v" in [`+join("class", class.Name)+"], or a rate for each %[1]v")
+}
+
+// sameWindow checks that a class counts in the same windows at another limit. Otherwise each change from one to
+// the other would begin with a window that is used up. allowed is a format for the length of the window.
+func (c timesChecker) sameWindow(limitKey string, class *Class, limit unit.Rate, allowed string) {
+	key := join("class", class.Name)
+	if l := class.paced(); c.sound(limitKey, key+".rate", key+".ceil", key+".algorithm", key+".window") && l.hasOtherWindowAt(limit) {
+		window := unit.Duration(l.Rate.Period())
+		c.wrong(limitKey, fmt.Sprintf("%q counts in windows of %v, and %q in windows of %v: each change would close the class for a whole window",
+			limit, unit.Duration(limit.Period()), l.Rate, window), fmt.Sprintf(allowed, window))
 	}
 }
 

@@ -56,6 +56,9 @@ func (p *Policy) With(class string, values map[string]string) (with *Policy, war
 		r.wrongAt(0, join(join("class", class), "per"), "a live class cannot change what has a bucket", onlyInFile)
 	default:
 		limits := timesChecker{check(r, &changed)}
+		if is.Window == was.Window && is.Algorithm == was.Algorithm { // else it begins with another window anyway
+			limits.sameWindow(is.limitKey(), was, is.Limit(), "set window=%v too, or a rate for each %[1]v")
+		}
 		if _, ceil := values["ceil"]; rate && !ceil {
 			limits.warnUnstopped(join(join("class", class), "rate"), is)
 		}

@@ -60,6 +60,44 @@ func TestWithRefuses(t *testing.T) {
 	}
 }
 
+// A set of a rate of another period would close a class that names no window for a whole one, and again when the
+// set ends. So it has to name the window.
+func TestWithKeepsTheWindow(t *testing.T) {
+	const class = "algorithm = \"fixed-window\"\nrate = \"200000 messages/day\""
+	for _, tt := range []struct {
+		class  string
+		values map[string]string
+		want   string
+	}{
+		{class, map[string]string{"rate": "5000 messages/h"}, `class.a.rate: "5000 messages/h" counts in windows of 1h, and "200000 messages/day" in windows of 24h: ` +
+			`each change would close the class for a whole window; set window=24h too, or a rate for each 24h`},
+		{class, map[string]string{"rate": "0 messages/s"}, `class.a.rate: "0 messages/s" counts in windows of 1s, and "200000 messages/day" in windows of 24h: ` +
+			`each change would close the class for a whole window; set window=24h too, or a rate for each 24h`},
+		{class, map[string]string{"rate": "5000 messages/h", "window": "24h"}, ""},
+		{class, map[string]string{"rate": "5000 messages/h", "window": "1h"}, ""}, // it names what it wants
+		{class, map[string]string{"rate": "5000 messages/h", "algorithm": "leaky"}, ""},
+		{class, map[string]string{"rate": "0 messages/day"}, ""},
+		{class + "\nzone = \"Europe/Paris\"", map[string]string{"rate": "5000 messages/h"}, ""},
+		{"rate = \"20 messages/s\"", map[string]string{"rate": "60 messages/min"}, ""},
+		{"algorithm = \"fixed-window\"\nrate = \"0 messages/s\"\nat = [{ to = \"06:00\", rate = \"9 messages/h\" }]", map[string]string{"rate": "5 messages/h"}, ""},
+		{class + "\nparent = \"b\"\nceil = \"300000 messages/day\"\n[class.b]\nrate = \"20 messages/s\"", map[string]string{"ceil": "10000 messages/h"},
+			`class.a.ceil: "10000 messages/h" counts in windows of 1h, and "300000 messages/day" in windows of 24h: ` +
+				`each change would close the class for a whole window; set window=24h too, or a rate for each 24h`},
+	} {
+		p, _, err := parseClass(tt.class)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if _, _, err := p.With("a", tt.values); err != nil {
+			got = err.Error()
+		}
+		if got != tt.want {
+			t.Errorf("%v:\ngot  %s\nwant %s", tt.values, got, tt.want)
+		}
+	}
+}
+
 // A rate of 0 does not stop a class that borrows up to its ceil, and whoever sets it learns that.
 func TestWithWarnsOfWhatDoesNotStop(t *testing.T) {
 	p, _, err := parseClass("parent = \"b\"\nrate = \"5 messages/s\"\nceil = \"20 messages/s\"\n[class.b]\nrate = \"20 messages/s\"")
