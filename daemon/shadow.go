@@ -90,7 +90,7 @@ func (c *candidate) notePauses() string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf("providers have said \"too fast\" %d times: the shadow computes neither the pauses of on_throttle nor adapt", n)
+	return fmt.Sprintf("providers have said \"too fast\" %d times: the shadow computes no pauses, and neither adapt nor learn nor retry", n)
 }
 
 // noteListeners returns a note for each listener of a policy that gets no copies, or copies of

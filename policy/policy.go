@@ -200,8 +200,9 @@ type Class struct {
 
 	// InFlight is how many requests without an answer there may be; 0 is no bound.
 	InFlight int `json:"in_flight,omitzero"`
-	// OnThrottle is how long the class pauses if the provider refuses its messages. If it
-	// is the zero OnThrottle, that of the class above holds, or the default.
+	// OnThrottle is how long the class pauses if the provider refuses its messages. If it is the
+	// zero OnThrottle, the class above pauses, unless this one has Adapt or Learn, or none above has
+	// any of the three. Then DefaultOnThrottle holds.
 	OnThrottle OnThrottle `json:"on_throttle,omitzero"`
 	// Adapt makes the class slower after such a pause, until it recovers.
 	Adapt bool `json:"adapt,omitempty"`

@@ -92,7 +92,7 @@ var classFields = []field[Class]{
 	emptyAs("none", onlyIntegers(one("max_connections", sessionsForm, func(c *Class) *int { return &c.MaxConnections }, parseSessions))),
 	yesNo("shadow", func(c *Class) *bool { return &c.Shadow }),
 	emptyAs("none", onlyIntegers(one("in_flight", inFlightForm, func(c *Class) *int { return &c.InFlight }, parseInFlight))),
-	emptyAs("that of the class above, or 1s up to 1min", group("on_throttle", throttleForm, func(c *Class) *OnThrottle { return &c.OnThrottle }, DefaultOnThrottle, onThrottleFields)),
+	emptyAs("the class above pauses, or 1s up to 1min", group("on_throttle", throttleForm, func(c *Class) *OnThrottle { return &c.OnThrottle }, DefaultOnThrottle, onThrottleFields)),
 	yesNo("adapt", func(c *Class) *bool { return &c.Adapt }),
 	emptyAs("none", group("learn", learnForm, func(c *Class) *Learn { return &c.Learn }, Learn{}, learnFields)),
 	emptyAs("none, or that of the class above", group("retry", retryForm, func(c *Class) *Retry { return &c.Retry }, DefaultRetry, retryFields)),
