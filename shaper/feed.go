@@ -25,6 +25,7 @@ type feed struct {
 	busy       [bands]uint8 // a bit for each priority whose ring is not empty
 	changes    alarms       // when time changes contenders
 	children   int          // with or without items
+	depths     *depths      // of the buckets of the class; nil: it has none
 	slot       *contender   // the one whose slot of a fleet comes next; nil: none is known
 	readySince time.Time    // since when a contender has been allowed to send
 	rehearsed  bool         // nobody sets the clock: the feed is a copy
@@ -170,6 +171,21 @@ func (f *feed) ready(band int) (n int64) {
 		n += int64(len(f.rings[band][i].line))
 	}
 	return n
+}
+
+// lag returns by how much the next turn of a contender in a band begins after the latest one did, in units of
+// cost if its weight is 1. Each of the others that are ready sends as much before. A nil contender is one that
+// takes part from now on.
+func (f *feed) lag(band, priority int, k *contender) int64 {
+	if f == nil {
+		return 0
+	}
+	r := &f.rings[band][priority]
+	begins := r.last
+	if k != nil {
+		begins = r.begins(&k.seats[band])
+	}
+	return (max(begins-r.clock, 0) + ticksPerUnit - 1) / ticksPerUnit
 }
 
 // readyFrom returns since when those beneath the class have allowed something to leave.

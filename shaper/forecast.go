@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"math/bits"
 	"slices"
 	"time"
 
@@ -99,7 +100,7 @@ func (f forecast) resumes() (until time.Time) {
 func (f forecast) assured(now time.Time, cost *Cost) time.Time {
 	at, bucket := f.assuredAlone(now, cost), f.node.class.owner()
 	if bucket.bucketOf != nil && bucket.parent.Load() != nil { // else it was given up, and has a lock of its own
-		at = later(at, bucket.bucketOf.afterTurns(now, assured, bucket, f.before(), cost))
+		at = later(at, bucket.bucketOf.afterTurns(now, turn{assured, bucket, f.before()}, cost))
 	}
 	return at
 }
@@ -130,35 +131,71 @@ func (f forecast) before() sum {
 	return before
 }
 
-// afterTurns returns when an item of a bucket leaves the classes above in a band, if the class k has them
-// to itself. own is what waits before the item in its bucket. bucket is nil if the key has none yet.
-//
-// Each of the other buckets lets as much leave before the item, and one more item if it has a seat in
-// the band. That one costs what their items cost on the average. While some recipients have quiet hours, it
-// is not known in how many buckets all that waits is for these, so only buckets with a seat count.
-func (k *keys) afterTurns(now time.Time, band int, bucket *Class, own sum, cost *Cost) (at time.Time) {
-	all, items, busy, ready := k.class.waitingCost, k.class.waiting, int64(len(k.waiting)), k.class.feed.ready(band)
-	if bucket != nil && bucket.waiting > 0 {
-		gone := bucket.waitingCost.negative()
-		all.add(&gone)
-		items -= bucket.waiting
-		busy--
-		if bucket.asChild.isSeated(band) {
-			ready--
-		}
+// A turn is that of an item of a bucket among the other buckets of its class.
+type turn struct {
+	band   int
+	bucket *Class // nil if the key of the item has none yet
+	before sum    // what waits before the item in its bucket
+}
+
+// afterTurns returns when an item leaves the classes above the class k, if k has them to itself.
+func (k *keys) afterTurns(now time.Time, of turn, cost *Cost) (at time.Time) {
+	others, items := k.class.waitingCost, k.class.waiting
+	if of.bucket != nil {
+		own := of.bucket.waitingCost.negative()
+		others.add(&own)
+		items -= of.bucket.waiting
 	}
-	if k.isQuiet(now) {
-		busy = ready
-	}
+	total := max(others.in(k.class.kind), items) // as in line.depth
+	ahead := min(k.turnsBefore(now, &of, items, total), total)
 	for x := k.class.parent.Load(); x != nil; x = x.parent.Load() {
-		before, others := own.in(x.kind), all.in(x.kind)
-		if busy == 0 || before <= others/busy { // else all that waits elsewhere leaves before
-			mean := (others + max(items, 1) - 1) / max(items, 1)
-			others = min(others, busy*before+ready*mean*max(cost.Packets, 1)) // datagrams may leave together
-		}
-		at = later(at, x.estimate(now, before+others, cost.In(x.kind)))
+		at = later(at, x.estimate(now, of.before.in(x.kind)+portion(others.in(x.kind), ahead, total), cost.In(x.kind)))
 	}
 	return at
+}
+
+// turnsBefore returns what the other buckets let leave before a turn, if so many items wait in them that cost total
+// together.
+//
+// Each of them lets as much leave as waits before the item. One that has a seat in the band of the turn lets more
+// leave: as much as the turn of the bucket comes after the present one, and about an item at least. None lets
+// more leave than it has. While some recipients have quiet hours, it is not known in how many buckets all that
+// waits is for these, so only the part counts that has a seat.
+func (k *keys) turnsBefore(now time.Time, of *turn, items, total int64) int64 {
+	if items == 0 {
+		return 0
+	}
+	f, busy, priority, contends := k.class.feed, int64(len(k.waiting)), k.conf.Priority, (*contender)(nil)
+	ready := f.ready(of.band)
+	if b := of.bucket; b != nil {
+		priority, contends = b.priority, &b.asChild
+		if b.waiting > 0 {
+			busy--
+		}
+		if contends.isSeated(of.band) {
+			ready--
+		}
+		f.depths.count(b.depth, -1)
+		defer f.depths.count(b.depth, 1)
+	}
+	ready = min(ready, busy)
+	before, more := of.before.in(k.class.kind), max(f.lag(of.band, priority, contends), (total+items-1)/items)
+	all := f.depths.upTo(before, total)
+	rest := f.depths.upTo(before+more, total) - all
+	if k.isQuiet(now) {
+		all = portion(all, ready, busy)
+	}
+	return all + portion(rest, ready, busy)
+}
+
+// portion returns n*a/b, where a is at most b.
+func portion(n, a, b int64) int64 {
+	if a == 0 {
+		return 0
+	}
+	hi, lo := bits.Mul64(uint64(n), uint64(a))
+	q, _ := bits.Div64(hi, lo, uint64(b))
+	return int64(q)
 }
 
 // isQuiet reports whether some recipients have quiet hours at now.

@@ -98,7 +98,7 @@ func (k *keys) turn(now time.Time, key policy.Key) time.Time {
 	if g := k.gate(now, key); g.assured != nil && g.assured.Next().After(now) {
 		band = borrowing
 	}
-	return k.afterTurns(now, band, nil, sum{}, &oneOfEach)
+	return k.afterTurns(now, turn{band: band}, &oneOfEach)
 }
 
 // inUse returns the bucket that a key has, or shares because there is no room for it; nil if one would

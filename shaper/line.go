@@ -1,6 +1,8 @@
 package shaper
 
 import (
+	"math/bits"
+
 	"shaper/leaky"
 	"shaper/unit"
 )
@@ -24,6 +26,7 @@ type line struct {
 	waiting     int64 // items; see Backlog.Items
 	waitingCost sum   // of all these items
 	someFree    bool  // one of them may cost nothing in the unit of the class
+	depth       int64 // of a bucket: what the turns of all these items cost, as noted in depths
 }
 
 // front returns the item of the queue that leaves first; nil if none waits.
@@ -48,8 +51,13 @@ func (l *line) count(kind unit.Kind, cost *sum, items int64) {
 
 func (l *line) backlog() Backlog { return Backlog{Items: l.waiting, Bytes: l.waitingCost.bytes} }
 
-// noteWaiting keeps keys.waiting right when something has come into a bucket or left it.
+// noteWaiting keeps keys.waiting and the depths right when something has come into a bucket or left it.
 func (k *keys) noteWaiting(c *Class) {
+	if depth := max(c.waitingCost.in(k.class.kind), c.waiting); depth != c.depth { // a turn costs at least 1
+		k.class.feed.depths.count(c.depth, -1)
+		k.class.feed.depths.count(depth, 1)
+		c.depth = depth
+	}
 	waits, last := c.waiting > 0, len(k.waiting)-1
 	switch {
 	case waits == (c.seat > 0):
@@ -61,4 +69,30 @@ func (k *keys) noteWaiting(c *Class) {
 		k.waiting[c.seat-1], moved.seat = moved, c.seat
 		k.waiting[last], k.waiting, c.seat = nil, k.waiting[:last], 0
 	}
+}
+
+// depths counts the buckets of a class by how deep they are: number i counts those whose depth has i binary
+// digits. So it is known what many buckets let leave in so many turns, without a look at each of them.
+type depths [64]struct{ buckets, depth int64 }
+
+// count adds n buckets of a depth. Of those in which nothing waits, it keeps no true count.
+func (d *depths) count(depth, n int64) {
+	at := &d[bits.Len64(uint64(depth))]
+	at.buckets += n
+	at.depth += n * depth
+}
+
+// upTo returns how much leaves if each of the buckets lets at most so much leave, of what it has: at most a
+// quarter more than that. total is what they have together, or more.
+func (d *depths) upTo(most, total int64) (all int64) {
+	for i := 1; i <= bits.Len64(uint64(total)); i++ {
+		switch at := &d[i]; {
+		case at.buckets == 0:
+		case i < bits.Len64(uint64(most)), at.depth/at.buckets <= most:
+			all += at.depth
+		default:
+			all += at.buckets * most
+		}
+	}
+	return all
 }

@@ -199,7 +199,7 @@ func (r *rehearsal) copyFeed(n, copied *node) {
 		return
 	}
 	f := *n.feed
-	f.slot, f.rehearsed = nil, true // no copy has a slot
+	f.slot, f.depths, f.rehearsed = nil, nil, true // no copy has a slot, and none is a bucket
 	copied.feed = &f
 	for i, h := range f.heaps() {
 		*h = r.copyHeap(n, *n.feed.heaps()[i], i)

@@ -60,12 +60,15 @@ const (
 )
 
 // join puts the seat of a contender into the ring.
-func (r *ring) join(seat *alarm) {
+func (r *ring) join(seat *alarm) { r.line.put(seat, r.begins(seat)) }
+
+// begins returns when the next turn of a contender begins, if it takes its seat now or has it.
+func (r *ring) begins(seat *alarm) int64 {
 	at := seat.key
-	if uint64(at-r.floor) > uint64(r.last-r.floor) { // it has missed more, or the clock has wrapped round
+	if seat.index == 0 && uint64(at-r.floor) > uint64(r.last-r.floor) { // it has missed more, or the clock has wrapped round
 		at = r.floor
 	}
-	r.line.put(seat, at)
+	return at
 }
 
 // pay charges an item to the turn of a contender. An item that costs nothing counts as one

@@ -106,6 +106,9 @@ func (n *node) isBeneath(top *node) bool {
 func (n *node) attach(now time.Time, parent *node) {
 	if parent.feed == nil {
 		parent.feed = &feed{}
+		if parent.pace.keyed {
+			parent.feed.depths = new(depths)
+		}
 		parent.feed.add(&parent.ownQueue)
 		parent.update(now) // the parent's own queue competes from now on
 	}
