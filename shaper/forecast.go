@@ -111,7 +111,8 @@ func (f forecast) assuredAlone(now time.Time, cost *Cost) time.Time {
 	owner := n.class.owner()
 	switch groups := owner.quiet.count(); {
 	case groups > 0 && groups == owner.feed.children:
-		return f.assuredByTurns(now, &owner.node, int64(groups), cost.In(n.kind))
+		at := f.assuredByTurns(now, now, cost.In(n.kind))
+		return f.assuredByTurns(now, at, cost.In(n.kind)) // with those that wake before
 	case n.feed != nil: // the class's own queue is assured of nothing
 		return limit.Never
 	case n.assured == nil:
@@ -203,14 +204,31 @@ func (k *keys) isQuiet(now time.Time) bool {
 	return slices.ContainsFunc(k.conf.Quieted, func(g policy.QuietGroup) bool { return limit.Span(g.Closed).Contains(now) })
 }
 
-// assuredByTurns is assured for one of so many groups, or for the queue of the class with which
-// they take turns: each of the others lets as much leave before. The class has no other children.
-func (f forecast) assuredByTurns(now time.Time, class *node, groups, n int64) time.Time {
-	ahead := f.ahead() + groups*(f.ahead()+n)
+// assuredByTurns is assured for a group, or for the queue of the class with which groups take turns: each of the others
+// lets as much leave before, of what it has. The class has no other children.
+func (f forecast) assuredByTurns(now, until time.Time, n int64) time.Time {
+	class, ahead := &f.node.class.owner().node, f.ahead()
+	ahead += f.turnsOfGroups(now, until, ahead+n)
 	if class.assured == nil {
 		return class.estimate(now, ahead, n)
 	}
 	return class.assured.After(now, ahead)
+}
+
+// turnsOfGroups returns what leaves from now until a time if each of the others lets at most so much leave. Those
+// that are in quiet hours all the time let nothing leave.
+func (f forecast) turnsOfGroups(now, until time.Time, most int64) (all int64) {
+	owner := f.node.class.owner()
+	if f.node != &owner.node {
+		all = min(most, owner.queueCost)
+	}
+	for _, group := range owner.quiet.inUse {
+		closed := &group.pace.closed
+		if asleep := closed.Contains(now) && !closed.Until.Before(until); !asleep && f.node != &group.node {
+			all += min(most, group.queueCost)
+		}
+	}
+	return all
 }
 
 // room estimates when there is room for what costs so much and was refused now, if nothing

@@ -189,6 +189,23 @@ func checkDepths(t *testing.T, c *Class) {
 	}
 }
 
+// Groups that sleep take no turns before what may leave.
+func TestForecastBesideSleepingGroups(t *testing.T) {
+	const night = 30 * time.Hour
+	c := tree(asAt(night, promotions(t, "queue = \"1000 messages\""))...)["promotions"]
+	india, home := joins(night, c, "91"), joins(night, c, "44")
+	for range 100 {
+		enter(t, india, night, Waits, sms())
+	}
+	enter(t, home, night, Leaves, sms())
+	for range 9 {
+		enter(t, home, night, Waits, sms())
+	}
+	if _, wait := home.Estimate().Place(at(night), sms().Cost); wait != second {
+		t.Errorf("the tenth waits for %v at night, want 1s", wait)
+	}
+}
+
 // What waits in a bucket for quiet hours to end takes no turns before what may leave.
 func TestForecastOfABucketWithQuietHours(t *testing.T) {
 	confs := asAt(30*time.Hour, promotions(t, "per = \"source_addr\"\nparent = \"root\"\n[class.root]\nrate = \"10 messages/s\""))
