@@ -24,6 +24,7 @@ type absence struct {
 	heirSince time.Time
 	calls     int64 // to heirs so far; a lease that is made anew goes on from there
 	keeps     bool  // a ledger keeps what leaves of the share of a window; see keep
+	hopeless  bool  // nothing leaves until the store is back, as of the last call of Machine.shift; see isHopeless
 }
 
 // mode returns the mode that holds at now.
@@ -33,12 +34,15 @@ func (a *absence) mode(now time.Time) Mode {
 	switch {
 	case !m.link.down:
 		return FromStore
-	case from.IsZero() || now.Before(from):
-		return Stopped
-	case a.fallback.Rate.Kind() == 0 && !now.Before(a.shareUntil()):
+	case a.isHopeless(now), now.Before(from):
 		return Stopped
 	}
 	return OnShare
+}
+
+// isHopeless reports whether the member has no share for as long as the store stays away, or whether that has ended at now.
+func (a *absence) isHopeless(now time.Time) bool {
+	return a.shareFrom().IsZero() || a.fallback.Rate.Kind() == 0 && !now.Before(a.shareUntil())
 }
 
 // shareFrom returns from when the member has a share if the store is away; zero if it has none.

@@ -74,7 +74,7 @@ func (l *Lease) Estimate(now time.Time, ahead, n int64) time.Time {
 	m := l.machine
 	at := l.Next(now, ahead, n)
 	switch {
-	case m.class.blocks(), m.mode == Stopped && m.absence.shareFrom().Before(now):
+	case m.class.blocks(), m.mode == Stopped && m.absence.hopeless:
 		return limit.Never
 	case at == limit.Never || m.class.Algorithm != Slots:
 		at = l.expect(now, max(ahead+min(m.class.costOf(n), m.class.burst())-1, 0))

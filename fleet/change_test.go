@@ -3,6 +3,8 @@ package fleet
 import (
 	"testing"
 	"time"
+
+	"shaper/limit"
 )
 
 // leftIn returns how many items leave in a time.
@@ -101,6 +103,60 @@ func TestEstimate(t *testing.T) {
 		}
 		if at := m.Lease("").Estimate(now, c.ahead, 1); at.Sub(now) != c.want {
 			t.Errorf("%v with %d ahead leaves after %v, want %v", c.class.Rate, c.ahead, at.Sub(now), c.want)
+		}
+	}
+}
+
+// TestEstimateWhileNothingLeavesYet has the store go away, and estimates when an item leaves once its class opens, hours
+// later: that is known as long as the member will have a share, and not any more when that has ended.
+func TestEstimateWhileNothingLeavesYet(t *testing.T) {
+	rate := mustRate(t, "5 messages/s")
+	for _, c := range []struct {
+		name     string
+		fallback Fallback
+		after    time.Duration // the store has been away for so long
+		mode     Mode
+		known    bool
+	}{
+		{"before the share", Fallback{}, 500 * time.Millisecond, Stopped, true},
+		{"with the share", Fallback{}, time.Minute, OnShare, true},
+		{"after the share", Fallback{}, 20 * time.Minute, Stopped, false},
+		{"without a share", Fallback{Stop: true}, 500 * time.Millisecond, Stopped, false},
+		{"with a rate", Fallback{Rate: rate}, 500 * time.Millisecond, OnShare, true},
+		{"with a rate, for long", Fallback{Rate: rate}, 20 * time.Minute, OnShare, true},
+	} {
+		m, err := NewMachine(classNamed(t, "leaky"), "m", c.fallback, 1, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := time.Unix(1_760_000_000, 0)
+		model := Model{ID: "0"}
+		run := func(d time.Duration, answered bool) {
+			for end := now.Add(d); now.Before(end); now = now.Add(100 * time.Millisecond) {
+				for call, ok := m.Poll(now); ok; call, ok = m.Poll(now) {
+					if !answered {
+						m.Fail(now, &call)
+						continue
+					}
+					r := model.Do(Stamp(now.UnixMicro()), &call)
+					m.Answer(now, &call, &r)
+				}
+			}
+		}
+		run(10*time.Second, true)
+		for first := true; first || !m.link.down; first = false {
+			run(100*time.Millisecond, false)
+		}
+		run(c.after, false)
+		if got := m.Status(now).Mode; got != c.mode {
+			t.Fatalf("%s: the mode is %v, want %v", c.name, got, c.mode)
+		}
+		closed := limit.Span{From: now.Add(-time.Hour), Until: now.Add(7 * time.Hour)}
+		if at := closed.Next(now, 0, 1, m.Lease("").Estimate); (at != limit.Never) != c.known {
+			t.Errorf("%s: an item leaves a closed class at %v; that is known: %v", c.name, at, c.known)
+		}
+		if at := m.Lease("").Estimate(now, 0, 1); (at != limit.Never) != c.known {
+			t.Errorf("%s: an item leaves at %v; that is known: %v", c.name, at, c.known)
 		}
 	}
 }

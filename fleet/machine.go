@@ -286,6 +286,7 @@ func (m *Machine) back(now time.Time) {
 // shift changes the mode if another one holds at now.
 func (m *Machine) shift(now time.Time) {
 	mode := m.absence.mode(now)
+	m.absence.hopeless = m.absence.isHopeless(now)
 	if mode == m.mode {
 		return
 	}
