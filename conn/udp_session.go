@@ -138,6 +138,8 @@ func (t *udpSession) answers() {
 		}
 		if err := in.Failure(); err != nil {
 			t.at.Failed(time.Now(), err)
+		} else {
+			t.at.Answered()
 		}
 		t.offer(&t.down, in.Batch, 0, n)
 		in.Release()

@@ -26,7 +26,7 @@ func (g *Group) ask(ctx context.Context, t *Target, terms policy.Health) (err er
 			err = fmt.Errorf("check panicked: %v", p)
 		}
 	}()
-	if g.conf().Protocol == policy.UDP {
+	if g.inForce().triesOnly() {
 		return nil
 	}
 	c, err := g.Dial(ctx, t.entry.upstream, t.address.AddrPort)
@@ -37,7 +37,7 @@ func (g *Group) ask(ctx context.Context, t *Target, terms policy.Health) (err er
 	defer context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })()
 	switch {
 	case terms.HTTP != "":
-		err = askHTTP(c, hostOf(g.conf(), t), terms)
+		err = askHTTP(c, hostOf(g.inForce().conf, t), terms)
 	case terms.SMPP:
 		err = askSMPP(c)
 	}
@@ -47,12 +47,16 @@ func (g *Group) ask(ctx context.Context, t *Target, terms policy.Health) (err er
 	return err
 }
 
-// conf returns the listener.
-func (g *Group) conf() *policy.Listener {
+// inForce returns the set that is in force.
+func (g *Group) inForce() *Set {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.set.conf
+	return g.set
 }
+
+// triesOnly reports whether addresses cannot be checked, since they get datagrams. Only a session finds out whether one
+// is well.
+func (s *Set) triesOnly() bool { return s.conf.Protocol == policy.UDP }
 
 // hostOf returns the field Host of requests to a target.
 func hostOf(l *policy.Listener, t *Target) string {

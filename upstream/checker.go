@@ -112,13 +112,20 @@ func (g *Group) checkOnce(ctx context.Context, terms policy.Health) {
 func (g *Group) checked(t *Target, err error, terms policy.Health) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !t.checked(time.Now(), err, terms.Rise, terms.Fall) {
+	rise := terms.Rise
+	if g.set.triesOnly() {
+		rise = t.checksBeforeTry(terms)
+	}
+	if !t.checked(time.Now(), err, rise, terms.Fall) {
 		return
 	}
 	about := []any{"listener", g.set.conf.Name, "upstream", t.entry.upstream, "address", t.name()}
-	if t.state == Up {
-		g.Log.Info("an upstream is back", about...)
-	} else {
+	switch {
+	case t.state != Up:
 		g.Log.Warn("an upstream is down", append(about, "err", err)...)
+	case g.set.triesOnly():
+		g.Log.Info("an upstream is tried again", about...)
+	default:
+		g.Log.Info("an upstream is back", about...)
 	}
 }

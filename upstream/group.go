@@ -160,6 +160,7 @@ func (t *Target) Failed(now time.Time, err error) {
 	if !g.set.chooses || t.state != Up || !g.canSpare(t) {
 		return
 	}
+	t.noteTry(now)
 	t.set(now, Ejected)
 	g.Log.Warn("an upstream is ejected", "listener", g.set.conf.Name, "upstream", t.entry.upstream, "address", t.name(), "err", err)
 	g.startChecks()

@@ -257,25 +257,41 @@ func TestDeadUpstreamCostsOneConnection(t *testing.T) {
 	}
 }
 
-// An upstream of datagrams cannot be asked. One that is ejected comes back after as long as others do, and is
-// tried again.
+// An upstream of datagrams cannot be asked. One that is ejected is tried again after as long as others take to come back, and
+// after twice as long each time that the try is refused; after as long as at first when it has answered, or was not refused for
+// long.
 func TestEjectedUpstreamOfDatagramsIsTriedAgain(t *testing.T) {
-	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *trial.Log) {
+	inWorld(t, func(w *world, g *Group, _ *fakeNames, log *trial.Log) {
 		l := three(policy.RoundRobin)
 		l.Protocol = policy.UDP
-		s := start(g, l)
-		of := s.entries[0].targets[0]
+		of := start(g, l).entries[0].targets[0]
 		w.kill(true, "192.0.2.1:1") // no connection can be made there
-		for range 2 {
+		refuse := func(most time.Duration) {
 			of.Failed(time.Now(), unix.ECONNREFUSED)
-			for began := time.Now(); stateOf(of) != Up; time.Sleep(time.Second) {
-				if took := time.Since(began); took > 11*time.Second {
-					t.Fatalf("it is not back after %v", took)
+			began := time.Now()
+			for stateOf(of) != Up {
+				if time.Sleep(time.Second); time.Since(began) > time.Hour {
+					t.Fatal("it is not tried again")
 				}
 			}
+			if took := time.Since(began); took > most+time.Second || took < most*8/10-time.Second {
+				t.Errorf("it is tried again after %v, want %v", took, most)
+			}
 		}
+		for _, most := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
+			refuse(most * time.Second)
+			time.Sleep(time.Minute) // nothing comes for a while
+		}
+		of.Answered()
+		refuse(10 * time.Second)
+		refuse(20 * time.Second)
+		time.Sleep(2 * time.Hour)
+		refuse(10 * time.Second)
 		if n := w.checks("192.0.2.1:1"); n > 0 {
 			t.Errorf("%d connections were tried", n)
+		}
+		if got := log.String(); strings.Contains(got, "is back") || strings.Count(got, "an upstream is tried again") != 10 || strings.Count(got, "an upstream is ejected") != 10 {
+			t.Errorf("the log is\n%s", got)
 		}
 	})
 }

@@ -3,6 +3,8 @@ package upstream
 import (
 	"sync/atomic"
 	"time"
+
+	"shaper/policy"
 )
 
 // A Target is one address of an upstream: what is known of it, and how many sessions lead there.
@@ -17,6 +19,7 @@ type Target struct {
 
 	sessions atomic.Int64 // that have it, or have chosen it
 	inFlight atomic.Int64 // requests without an answer
+	answers  atomic.Bool  // it has answered since it was ejected last; of an upstream of datagrams
 
 	// The lock of the group guards the fields below.
 	state    State
@@ -27,6 +30,7 @@ type Target struct {
 	failures uint64    // attempts and checks that have failed
 	err      error     // of the last one
 	turn     int64     // what it has gained; see inWeightedTurn
+	refusals int       // tries in a row that were refused; of an upstream of datagrams
 }
 
 // State is what is known of an address.
@@ -75,6 +79,40 @@ func (t *Target) AddInFlight(n int) {
 	if t != nil && n != 0 {
 		t.counter().inFlight.Add(int64(n))
 	}
+}
+
+// Answered notes that an upstream of datagrams has answered. t may be nil. Any goroutine may call it.
+func (t *Target) Answered() {
+	if t != nil && !t.answers.Load() {
+		t.answers.Store(true)
+	}
+}
+
+// provenAfter is how long an upstream of datagrams has to be up without a refusal to count as well, if it never answers.
+const provenAfter = time.Hour
+
+// noteTry notes that the target is being ejected, although it was up: the last try was in vain, unless it has been well since.
+// The lock of the group is held.
+func (t *Target) noteTry(now time.Time) {
+	if t.answers.Swap(false) || t.risen.IsZero() || now.Sub(t.risen) > provenAfter {
+		t.refusals = 0
+	} else {
+		t.refusals++
+	}
+}
+
+// longestPause bounds how long an upstream of datagrams is not tried.
+const longestPause = 5 * time.Minute
+
+// checksBeforeTry returns how many checks, which say nothing of an upstream of datagrams, are to pass before it is tried again:
+// twice as many each time that a try is in vain. The lock of the group is held.
+func (t *Target) checksBeforeTry(terms policy.Health) int {
+	most := int(longestPause / time.Duration(terms.Every))
+	n := terms.Rise
+	for i := 0; i < t.refusals && n < most; i++ {
+		n *= 2
+	}
+	return max(min(n, most), terms.Rise)
 }
 
 // set changes the state. The lock of the group is held.
