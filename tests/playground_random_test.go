@@ -90,9 +90,7 @@ func (r *policyMaker) class(i, parent int, shared bool) {
 	case "token", "gcra":
 		r.put("burst = %q\n", r.amount())
 	case "fixed-window", "sliding-log", "sliding-window":
-		if r.IntN(2) == 0 {
-			r.put("window = %q\n", r.one("3s", "6s"))
-		}
+		r.put("window = %q\n", r.one("3s", "6s")) // without it, a schedule may not have a rate of another period
 	}
 	if parent >= 0 {
 		r.put("parent = \"c%d\"\npriority = %d\nweight = %d\n", parent, r.IntN(8), 1+r.IntN(100))
