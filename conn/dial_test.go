@@ -26,22 +26,10 @@ func silent(t testing.TB) string {
 		m.Silence(at)
 		return at.String()
 	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Close(fd) })
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
+	fd, addr := boundSocket(t)
 	if err := unix.Listen(fd, 0); err != nil {
 		t.Fatal(err)
 	}
-	sa, err := unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := fmt.Sprintf("127.0.0.1:%d", sa.(*unix.SockaddrInet4).Port)
 	for {
 		c, err := net.DialTimeout("tcp", addr, 100*time.Millisecond)
 		if err != nil {
@@ -55,6 +43,13 @@ func silent(t testing.TB) string {
 // listen keeps the port from all others.
 func closedPort(t testing.TB) string {
 	t.Helper()
+	_, addr := boundSocket(t)
+	return addr
+}
+
+// boundSocket returns a socket of TCP that has an address and does not listen.
+func boundSocket(t testing.TB) (fd int, addr string) {
+	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +62,7 @@ func closedPort(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return netip.AddrPortFrom(netip.AddrFrom4(at.(*unix.SockaddrInet4).Addr), uint16(at.(*unix.SockaddrInet4).Port)).String()
+	return fd, fmt.Sprintf("127.0.0.1:%d", at.(*unix.SockaddrInet4).Port)
 }
 
 // A client that leaves ends the dial.
