@@ -7,6 +7,7 @@
 //	grow    benchmarks of what grows
 //	judge   whether a slow measurement fails the test
 //	watch   how busy the machine is
+//	work    what the same work costs meanwhile
 //	race, norace  whether the race detector watches
 //	stamp   when the kernel has received something
 //	dial    connections to peers that may reset them at once
