@@ -53,6 +53,10 @@ func TestTwoSourceAddresses(t *testing.T) {
 
 // inPorts is a daemon in a network namespace that has few ephemeral ports, and whose connections
 // stay in TIME_WAIT for a minute. It leaves from two addresses, to one upstream.
+//
+// Without tcp_rfc1337 a reset ends TIME_WAIT at once. On a busy machine the upstream's FIN may be sent
+// twice; then the ACK of the second one finds no connection, and is answered by a reset (RFC 1337,
+// section 1).
 func inPorts(t *testing.T, first, last int) (d *program, socket string) {
 	t.Helper()
 	tool(t, "ip", "iproute2")
@@ -60,7 +64,7 @@ func inPorts(t *testing.T, first, last int) (d *program, socket string) {
 	n.run("ip link set lo up")
 	var upstream net.Listener
 	n.do(func() (err error) {
-		for name, value := range map[string]string{"ip_local_port_range": fmt.Sprintf("%d %d", first, last), "tcp_tw_reuse": "0"} {
+		for name, value := range map[string]string{"ip_local_port_range": fmt.Sprintf("%d %d", first, last), "tcp_tw_reuse": "0", "tcp_rfc1337": "1"} {
 			if err := os.WriteFile("/proc/sys/net/ipv4/"+name, []byte(value), 0o644); err != nil {
 				return err
 			}
