@@ -118,7 +118,7 @@ func TestFleetWithoutItsStore(t *testing.T) {
 	began, before, watch := time.Now(), len(p.got()), trial.Begin()
 	waitFor(t, "some have left at the shares", func() bool { return len(p.got()) >= before+2*limit })
 	atShares := float64(len(p.got())-before) / time.Since(began).Seconds()
-	watch.Judge(t, 5*time.Millisecond, trial.Least(atShares, 0.65*limit, 0.5*limit, "%.1f/s of %d/s leave at the shares", atShares, limit))
+	watch.Judge(t, 5*time.Millisecond, trial.Least(atShares, 0.65*limit, 0.2*limit, "%.1f/s of %d/s leave at the shares", atShares, limit))
 	if d := fleet[0]; d.metric(`shaper_fleet_up{fleet="prod"}`) != 0 || d.metric(`shaper_fleet_fallback_seconds_total{class="acme"}`) <= 0 {
 		t.Error("the metrics do not say that the store is away")
 	}
