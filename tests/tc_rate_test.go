@@ -131,7 +131,8 @@ func checkRates(t *testing.T, lines []*line, span time.Duration) {
 }
 
 // check ends the measurement. It fails the test if the rate is too high, and returns a Miss if it is
-// off by more than 0.5 %; on a busy machine it may be off by a quarter.
+// off by more than 0.5 %. On a busy machine it may be off by a quarter, and by nine tenths from 100 Mbit/s
+// on: there iperf3 itself may not get the time to send more than the rate.
 func (l *line) check(t *testing.T) *trial.Miss {
 	at, bytes := l.read()
 	rate := 8 * float64(bytes-l.before) / at.Sub(l.from).Seconds() / 1e6
@@ -145,7 +146,11 @@ func (l *line) check(t *testing.T) *trial.Miss {
 	if rate > 1.005*float64(l.mbit)+burst/at.Sub(l.from).Seconds() {
 		t.Errorf("%s: %.4f Mbit/s, more than rate and burst allow", l.name, rate)
 	}
-	return trial.Most(math.Abs(deviation), 0.005, 0.25, "%s: %.4f Mbit/s, %+.2f %% off", l.name, rate, 100*deviation)
+	sure := 0.25
+	if l.mbit >= 100 {
+		sure = 0.9
+	}
+	return trial.Most(math.Abs(deviation), 0.005, sure, "%s: %.4f Mbit/s, %+.2f %% off", l.name, rate, 100*deviation)
 }
 
 // overTCP returns the flows with TCP instead of UDP, for rates that iperf3 does not reach with
