@@ -10,8 +10,9 @@ import (
 	"shaper/tests/trial"
 )
 
-// emptyPage is what paints need at least on this machine.
-const emptyPage = "<!doctype html><title>empty</title><p>empty</p>"
+// emptyPage is what paints need at least on this machine. It has an empty icon, for which a browser would
+// ask later, perhaps when the server is gone.
+const emptyPage = `<!doctype html><title>empty</title><link rel="icon" href="data:,"><p>empty</p>`
 
 // paint opens a page and returns when the browser first painted content, in milliseconds since the navigation.
 func (b *browser) paint(url string) float64 {
