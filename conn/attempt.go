@@ -17,6 +17,7 @@ func (d *dialling) attempt() {
 	t := d.session
 	to := d.search.addrs[0]
 	t.course.take(to)
+	d.clock.expect(longConnect)
 	err := d.connect(to.AddrPort)
 	if mayPass(err) && d.clock.mayRetry() {
 		d.attemptLater()
@@ -96,9 +97,15 @@ func (d *dialling) attemptFailed(err error) {
 	t := d.session
 	d.clock.stop()
 	t.upstream.close()
+	d.noteFailure(err)
+	d.tryAddress()
+}
+
+// noteFailure notes why the present address cannot be reached.
+func (d *dialling) noteFailure(err error) {
+	t := d.session
 	t.course.target().Failed(time.Now(), err)
 	d.search.failed(t, cmp.Or(destinationName(t.course.destination), t.course.walk.Upstream()), err)
-	d.tryAddress()
 }
 
 // answered checks whether the attempt on a side has succeeded: the present one, or that of a
@@ -136,6 +143,7 @@ func (d *dialling) dialled() {
 		return
 	}
 	if config := t.conf.secure.upstream[t.course.walk.Upstream()]; config != nil {
+		d.clock.expect(longHandshake)
 		t.upstream.originate(config, d.clock.share(len(d.search.addrs)), d.handshakeDone)
 		return
 	}

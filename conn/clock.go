@@ -9,8 +9,20 @@ type dialClock struct {
 	timeout    time.Duration // what remained of connect_timeout when the upstream was resolved
 	giveUpAt   time.Time     // when the present upstream is given up
 	retryUntil time.Time     // when the session gives up waiting for a descriptor; zero: it has not dialled yet
+	overdue    time.Time     // when the present attempt takes too long; see longConnect
 	alarm                    // takes the next step if the poller reports nothing before
 }
+
+// An attempt that takes longer than this has failed even if the session ends for another reason. Otherwise
+// an address that never answers would not be ejected while all clients have less patience than
+// connect_timeout. Many clients wait a second; an address that lives answers a SYN in less.
+const (
+	longConnect   = 750 * time.Millisecond
+	longHandshake = 2 * time.Second // a peer that is slow is not dead
+)
+
+// expect starts an attempt, or its handshake, that should take no longer than a time.
+func (c *dialClock) expect(longest time.Duration) { c.overdue = time.Now().Add(longest) }
 
 // begin starts the clock for an upstream.
 func (c *dialClock) begin(timeout time.Duration) { c.giveUpAt = time.Now().Add(timeout) }

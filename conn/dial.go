@@ -66,7 +66,17 @@ func (d *dialling) granted(by *direction, now time.Time) {
 func (d *dialling) finish(stats.Result) {
 	if d != nil {
 		d.session.up.departed() // if it has not, it never will
+		d.giveUp(time.Now())
 		d.stop()
+	}
+}
+
+// giveUp notes which attempts have failed by now, although the session ends for another reason.
+func (d *dialling) giveUp(now time.Time) {
+	t := d.session
+	d.race.giveUp(now)
+	if t.upstream.isWatched() && now.After(d.clock.overdue) {
+		d.noteFailure(upstream.ErrTimeout)
 	}
 }
 

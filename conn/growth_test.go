@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"testing"
@@ -95,7 +96,7 @@ func (r *crowd) adopt(b *testing.B, p *policy.Policy) {
 
 // pair opens a session, which carries a byte.
 func (r *crowd) pair(b *testing.B) (client, upstream tcpConn) {
-	client, err := r.memory.DialConn("", r.listens)
+	client, err := r.memory.DialConn(context.Background(), "", r.listens)
 	if err != nil {
 		b.Fatal(err)
 	}

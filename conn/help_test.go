@@ -139,8 +139,8 @@ func bare(t testing.TB) *rig {
 	r := &rig{Server: server, t: t, shaper: sh, log: log}
 	server.names.Use(r.lookup)
 	if m := memoryOf(t); m != nil {
-		server.connectFrom = func(_ context.Context, _ sock.Local, to netip.AddrPort) (net.Conn, error) {
-			return m.DialConn("", to.String())
+		server.connectFrom = func(ctx context.Context, _ sock.Local, to netip.AddrPort) (net.Conn, error) {
+			return m.DialConn(ctx, "", to.String())
 		}
 	}
 	t.Cleanup(func() {
@@ -263,7 +263,7 @@ func dialFrom(t testing.TB, source, addr string) tcpConn {
 	var c tcpConn
 	var err error
 	if m := memoryOf(t); m != nil {
-		c, err = m.DialConn(source, addr)
+		c, err = m.DialConn(t.Context(), source, addr)
 	} else {
 		c, err = trial.DialTCP(source, addr, patience)
 	}

@@ -24,7 +24,7 @@ func TestIntercepted(t *testing.T) {
 			class("web", fast)+"[[rule]]\nport = 443\ndestination = \"203.0.113.7\"\nclass = \"web\"\n")
 		dial := func(to string) *sock.MemoryConn {
 			t.Helper()
-			c, err := m.DialConn("192.0.2.7", to)
+			c, err := m.DialConn(t.Context(), "192.0.2.7", to)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -46,13 +46,13 @@ func TestIntercepted(t *testing.T) {
 		theirs.CloseWrite()
 		r.awaitEnd(stats.OK, 1)
 		for i, to := range []string{"203.0.113.9:443", "198.51.100.1:443", "127.0.0.1:15001"} {
-			m.DialConn("192.0.2.7", to) // the reset may come before it returns
+			m.DialConn(t.Context(), "192.0.2.7", to) // the reset may come before it returns
 			r.awaitEnd(stats.Denied, uint64(i+1))
 		}
 		if !strings.Contains(r.log.String(), "it has connected to the listener itself") {
 			t.Errorf("the log is\n%s", r.log)
 		}
-		m.DialConn("192.0.2.7", "203.0.113.8:443")
+		m.DialConn(t.Context(), "192.0.2.7", "203.0.113.8:443")
 		r.awaitEnd(stats.DialFailed, 1)
 	})
 }
@@ -67,7 +67,7 @@ func TestKeepSource(t *testing.T) {
 				t.Fatal(err)
 			}
 			run(t, strings.Replace(entryTo("transparent", `allow = "203.0.113.7"`, fmt.Sprintf("keep_source = %v", keeps)), ":0", ":15001", 1))
-			if _, err := m.DialConn("192.0.2.7", "203.0.113.7:443"); err != nil {
+			if _, err := m.DialConn(t.Context(), "192.0.2.7", "203.0.113.7:443"); err != nil {
 				t.Fatal(err)
 			}
 			theirs, err := server.(*sock.MemoryListener).Next()

@@ -17,9 +17,10 @@ type race struct{ first *rival } // the one that began last; nil: there is none
 // rival is an attempt in a race. Its side has the end, and the poller watches it.
 type rival struct {
 	side
-	target *upstream.Target
-	place  uint8  // in bind, of the address of ours that it leaves from; see origin
-	next   *rival // nil: it is the last one
+	target  *upstream.Target
+	overdue time.Time // see dialClock
+	place   uint8     // in bind, of the address of ours that it leaves from; see origin
+	next    *rival    // nil: it is the last one
 }
 
 // raceNext tries the next address beside the present one if that does not answer soon. The
@@ -46,7 +47,7 @@ func (r *race) isOn() bool { return r.first != nil }
 // setAside makes the present attempt of a session a rival of the next one. If the poller cannot
 // watch it, it has failed.
 func (r *race) setAside(t *tcpSession) {
-	one := &rival{side: side{session: t, end: t.upstream.release()}, target: t.course.target(), place: t.course.origin.place, next: r.first}
+	one := &rival{side: side{session: t, end: t.upstream.release()}, target: t.course.target(), overdue: t.dialling.clock.overdue, place: t.course.origin.place, next: r.first}
 	r.first = one
 	if err := one.watch(); err != nil {
 		one.failed(err)
@@ -66,6 +67,15 @@ func (r *race) rivalOn(s *side) *rival {
 func (r *race) lost(err error) {
 	for r.isOn() {
 		r.first.failed(err)
+	}
+}
+
+// giveUp gives up the rivals that take too long: the session ends.
+func (r *race) giveUp(now time.Time) {
+	for one := r.first; one != nil; one = one.next {
+		if now.After(one.overdue) {
+			one.failed(upstream.ErrTimeout)
+		}
 	}
 }
 

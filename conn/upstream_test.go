@@ -97,6 +97,35 @@ func TestSilentAddressesFail(t *testing.T) {
 	})
 }
 
+// An address that does not answer fails even if all clients leave before connect_timeout ends, and
+// is ejected. If a client leaves at once, that says nothing of the address.
+func TestImpatientClients(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		to, conns := listen(t)
+		mute := silence(t, "192.0.2.1:1")
+		r := run(t, across([]string{mute, to}, `balance = "round-robin"`, `connect_timeout = "10s"`))
+		leave := func(after time.Duration) {
+			client := r.dial("l")
+			time.Sleep(after)
+			reset(client)
+		}
+		leave(longConnect - time.Millisecond)
+		r.awaitEnd(stats.Aborted, 1)
+		if got := r.failures(mute); len(got) != 0 {
+			t.Errorf("a client has left at once, counted: %v", got)
+		}
+		r.open(conns)
+		leave(longConnect + time.Millisecond)
+		r.awaitEndOf(stats.Aborted, 2)
+		if got := fmt.Sprint(r.failures(mute)); got != fmt.Sprint(map[stats.Failure]uint64{stats.NoAnswer: 1}) {
+			t.Errorf("counted: %v", got)
+		}
+		for range 4 { // the other one has all of them
+			r.open(conns)
+		}
+	})
+}
+
 // The addresses of a host that does not answer leave time for the next host of an SRV record.
 func TestHostsShareTheTime(t *testing.T) {
 	virtually(t, func(t *testing.T) {

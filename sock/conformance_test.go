@@ -656,7 +656,7 @@ func TestMemoryConn(t *testing.T) {
 		}
 		data := strings.Repeat("0123456789", 100_000)
 		go func() {
-			c, err := m.DialConn("", l.Addr().String())
+			c, err := m.DialConn(t.Context(), "", l.Addr().String())
 			if err != nil {
 				t.Error(err)
 				return

@@ -1,11 +1,13 @@
 package sock
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -196,16 +198,18 @@ func (m *Memory) dial(to netip.AddrPort, from Local) *MemoryEnd {
 	return ours
 }
 
-// DialConn connects to an address, as net.Dial does, and waits. from is the local address;
-// "" is any.
-func (m *Memory) DialConn(from, address string) (*MemoryConn, error) {
+// DialConn connects to an address, as net.Dial does, and waits, until ctx ends at most. from is the
+// local address; "" is any.
+func (m *Memory) DialConn(ctx context.Context, from, address string) (*MemoryConn, error) {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return nil, err
 	}
 	ours, _ := netip.ParseAddr(from)
 	c := NewMemoryConn(m.DialEnd(to, ours))
+	defer context.AfterFunc(ctx, func() { c.SetWriteDeadline(time.Now()) })()
 	if err := c.connected(); err != nil {
+		c.Close()
 		return nil, fmt.Errorf("dial %s: %w", address, err)
 	}
 	return c, nil
