@@ -195,7 +195,7 @@ func (a *association) lookUp(key udpKey, peer sock.Peer) {
 	defer s.rescue(a.session)
 	ctx, cancel := context.WithTimeout(a.ctx, time.Duration(a.socket.conf().ConnectTimeout))
 	defer cancel()
-	_, err := s.names.Find(ctx, key.asked.String())
+	_, err := s.names.Find(ctx, key.asked.Upstream())
 	var one *udpSession
 	if err == nil {
 		one = a.socket.begin(key, peer)

@@ -110,7 +110,7 @@ func (d *dialling) tryUpstream() {
 		return
 	}
 	t.up.departed() // the class must not wait for a name
-	d.search.lookUp(t, t.aim(), d.clock.giveUpAt, d.lookedUp)
+	d.search.lookUp(t, t.entrance().upstream(&t.course.walk), d.clock.giveUpAt, d.lookedUp)
 }
 
 // lookedUp goes on after a lookup.

@@ -21,7 +21,7 @@ import (
 // entrance asks the client of an entry who it is and where it wants to go, and answers it. If the
 // session ends before that answer, the client is told why. entrance is nil if the listener is no
 // entry: the session then leads to the upstreams of the listener, and connected, finish, userName,
-// known, permitted and permits accept that. The lock of the session guards it.
+// known, upstream, permitted and permits accept that. The lock of the session guards it.
 type entrance struct {
 	session  *tcpSession       // never changes
 	protocol entry.Entry       // nil: it has not begun to speak, or the client has its answer
@@ -275,6 +275,14 @@ func (e *entrance) known(at *upstream.Walk) (addrs []upstream.Address, known boo
 		return at.Known()
 	}
 	return seen(e.session.server.names, e.to)
+}
+
+// upstream returns what the session has to look up: where the walk stands, if it is at no entry.
+func (e *entrance) upstream(at *upstream.Walk) string {
+	if e == nil {
+		return at.Upstream()
+	}
+	return e.to.Upstream()
 }
 
 // permitted returns those of the addresses that the session may dial: all, if it is at no entry.

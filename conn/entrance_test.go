@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"golang.org/x/crypto/bcrypt"
 
@@ -99,6 +100,38 @@ func TestEntryDestinations(t *testing.T) {
 			case c := <-conns:
 				t.Errorf("the upstream gets a connection from %v", c.RemoteAddr())
 			default:
+			}
+		}))
+	}
+}
+
+// The name that a client of an entry says is a whole name: the search list of resolv.conf does not apply, by
+// which a short name would lead past what is denied. The names of a policy are looked up as they are.
+func TestClientsSayWholeNames(t *testing.T) {
+	for mode, c := range dialects {
+		t.Run(mode, virtual(func(t *testing.T) {
+			server, _ := listen(t)
+			port := netip.MustParseAddrPort(server).Port()
+			r := bare(t)
+			asked := make(chan string, 9)
+			r.names.Use(func(_ context.Context, name string, _ []upstream.Address) (upstream.Answer, error) {
+				asked <- name
+				return upstream.Answer{Addresses: []upstream.Address{{AddrPort: netip.MustParseAddrPort(server)}}, TTL: time.Hour}, nil
+			})
+			r.reload(entryTo(mode, `allow = ["*", "127.0.0.0/8"]`) + listener("f", "tcp", "short:1", "c"))
+			for _, name := range []string{"short", "Short."} {
+				client := r.dial("l")
+				send(t, client, c.ask(name, port))
+				expect(t, client, c.hello+c.granted)
+			}
+			r.dial("f")
+			for _, want := range []string{fmt.Sprintf("short.:%d", port), "short:1"} {
+				if got := <-asked; got != want {
+					t.Errorf("looked up: %q, want %q", got, want)
+				}
+			}
+			if one := r.Sessions()[0]; one.Upstream != fmt.Sprintf("short:%d", port) {
+				t.Errorf("the session is %+v", one)
 			}
 		}))
 	}

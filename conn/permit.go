@@ -25,7 +25,7 @@ func seen(names *upstream.Names, to entry.Destination) (addrs []upstream.Address
 	if to.Name == "" {
 		return []upstream.Address{{AddrPort: addressIn(to)}}, true
 	}
-	addrs, _, _ = names.Seen(to.String())
+	addrs, _, _ = names.Seen(to.Upstream())
 	return addrs, len(addrs) > 0
 }
 

@@ -73,6 +73,16 @@ func (d Destination) String() string {
 	return net.JoinHostPort(host, strconv.Itoa(int(d.Port)))
 }
 
+// Upstream returns where a session to the destination leads, for a lookup. A name ends in a dot: it is
+// the whole name that the client has said, so the search list of resolv.conf(5) does not apply.
+// Otherwise a short name would reach what rules and deny lists know by its whole name.
+func (d Destination) Upstream() string {
+	if d.Name == "" {
+		return d.String()
+	}
+	return net.JoinHostPort(d.Name+".", strconv.Itoa(int(d.Port)))
+}
+
 // DestinationOf reads a host and a port. It is strict: an address is written as RFC 4291 and
 // dotted decimals have it, without a zone; a name has letters, digits, "-" and "_", and does not
 // end in a number, since some resolvers take that for an address.
