@@ -134,7 +134,9 @@ func (c *Change) Commit(removed []*shaper.Class) {
 func (c *Change) updateServices() {
 	s, p := c.server, c.policy
 	s.names.Keep(func(name string) bool {
-		return slices.ContainsFunc(p.Listeners, func(l policy.Listener) bool { return slices.Contains(l.Upstream, name) })
+		return slices.ContainsFunc(p.Listeners, func(l policy.Listener) bool {
+			return slices.Contains(l.Upstream, name) || slices.ContainsFunc(l.Allow, func(t policy.Target) bool { return upstreamIn(t) == name })
+		})
 	})
 	maps.Copy(s.retired, s.services)
 	s.services = make(map[string]*service, len(p.Listeners))

@@ -3,6 +3,7 @@ package conn
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -132,6 +134,42 @@ func TestClientsSayWholeNames(t *testing.T) {
 			}
 			if one := r.Sessions()[0]; one.Upstream != fmt.Sprintf("short:%d", port) {
 				t.Errorf("the session is %+v", one)
+			}
+		}))
+	}
+}
+
+// A name that the policy allows at one port is kept as an upstream is: sessions go on while the DNS is away.
+// Other names are forgotten when their TTL ends.
+func TestAllowedNamesAreKept(t *testing.T) {
+	for allow, kept := range map[string]bool{"kept:%d": true, "kept": false, "*:%d": false} {
+		t.Run(allow, virtual(func(t *testing.T) {
+			server, _ := listen(t)
+			port := netip.MustParseAddrPort(server).Port()
+			c := dialects["connect"]
+			r := bare(t)
+			var away atomic.Bool
+			r.names.Use(func(context.Context, string, []upstream.Address) (upstream.Answer, error) {
+				if away.Load() {
+					return upstream.Answer{}, errors.New("the DNS is away")
+				}
+				return upstream.Answer{Addresses: []upstream.Address{{AddrPort: netip.MustParseAddrPort(server)}}, TTL: time.Minute}, nil
+			})
+			name := strings.ReplaceAll(allow, "%d", fmt.Sprint(port))
+			r.reload(entryTo("connect", fmt.Sprintf(`allow = ["%s", "127.0.0.0/8"]`, name)))
+			ask := func(want string) {
+				t.Helper()
+				client := r.dial("l")
+				send(t, client, c.ask("kept", port))
+				expect(t, client, want)
+			}
+			ask(c.granted)
+			away.Store(true)
+			time.Sleep(5 * time.Minute)
+			if kept {
+				ask(c.granted)
+			} else {
+				ask(c.unknown)
 			}
 		}))
 	}

@@ -38,6 +38,14 @@ func permitted(l *policy.Listener, to entry.Destination, addrs []upstream.Addres
 // addressIn returns the address of a destination without a name.
 func addressIn(to entry.Destination) netip.AddrPort { return netip.AddrPortFrom(to.Addr, to.Port) }
 
+// upstreamIn returns the one name that a target allows at one port, as it is looked up; "" if it allows more.
+func upstreamIn(t policy.Target) string {
+	if t.Name == "" || t.Name[0] == '*' || t.Ports.First != t.Ports.Last || t.Ports.First == 0 {
+		return ""
+	}
+	return entry.Destination{Name: t.Name, Port: t.Ports.First}.Upstream()
+}
+
 // destinationAt returns the destination that is an address.
 func destinationAt(at netip.AddrPort) entry.Destination {
 	return entry.Destination{Addr: at.Addr(), Port: at.Port()}

@@ -101,7 +101,7 @@ func (t Target) matchesPort(port uint16) bool {
 // embedded (IANA's special-purpose registries).
 var specials = prefixList("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "168.63.129.16/32", "169.254.0.0/16", "172.16.0.0/12",
 	"192.0.0.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4",
-	"::/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2002::/16", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8")
+	"::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2002::/16", "5f00::/16", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8")
 
 // Specials returns the ranges that no wider prefix of Allow allows.
 func Specials() []netip.Prefix { return slices.Clone(specials) }
@@ -177,12 +177,12 @@ func specialOf(addr netip.Addr) (netip.Prefix, bool) {
 }
 
 // embeddedIn returns the IPv4 address that is embedded in an address: by NAT64 (RFC 6052, RFC
-// 8215), by 6to4 (RFC 3056), or as an IPv4-compatible address (RFC 4291).
+// 8215), by SIIT (RFC 2765), by 6to4 (RFC 3056), or as an IPv4-compatible address (RFC 4291).
 func embeddedIn(addr netip.Addr) (inner netip.Addr, ok bool) {
 	special, _ := specialOf(addr)
 	b := addr.As16()
 	switch special.String() {
-	case "64:ff9b::/96", "::/96":
+	case "64:ff9b::/96", "::ffff:0:0:0/96", "::/96":
 		return netip.AddrFrom4([4]byte(b[12:16])), addr != netip.IPv6Loopback() && addr != netip.IPv6Unspecified()
 	case "64:ff9b:1::/48":
 		return netip.AddrFrom4([4]byte{b[6], b[7], b[9], b[10]}), true
