@@ -42,7 +42,7 @@ func (m *FileMode) UnmarshalText(text []byte) (err error) {
 const (
 	unixAccessForm = `a table like { mode = "0660", user = "www-data", group = "sms" }`
 	fileModeForm   = `four octal digits, from "0001" to "0777"; who may write may connect`
-	ownerForm      = `the name or the number of a user or a group`
+	ownerForm      = `the name or the number of a user or a group, in quotes`
 )
 
 var unixAccessFields = []field[UnixAccess]{
