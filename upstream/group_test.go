@@ -296,6 +296,50 @@ func TestEjectedUpstreamOfDatagramsIsTriedAgain(t *testing.T) {
 	})
 }
 
+// An upstream of datagrams that answers a session it still has is there again: it is tried after the next checks, not when the
+// pause is over.
+func TestAnswerEndsThePauseOfAnUpstreamOfDatagrams(t *testing.T) {
+	inWorld(t, func(_ *world, g *Group, _ *fakeNames, _ *trial.Log) {
+		l := three(policy.RoundRobin)
+		l.Protocol = policy.UDP
+		of := start(g, l).entries[0].targets[0]
+		eject := func() { of.Failed(time.Now(), unix.ECONNREFUSED) }
+		away := func() (took time.Duration) {
+			for began := time.Now(); stateOf(of) != Up; took = time.Since(began) {
+				time.Sleep(time.Second)
+			}
+			return took
+		}
+		for range 6 {
+			eject()
+			away()
+		}
+		eject()
+		time.Sleep(time.Minute)
+		if got := stateOf(of); got != Ejected {
+			t.Fatalf("after a minute of its pause it is %v", got)
+		}
+		of.Answered()
+		if took, most := away(), time.Duration(policy.DefaultHealth.Every)+time.Second; took > most {
+			t.Errorf("it has answered, and is tried again %v later, want at most %v", took, most)
+		}
+		eject()
+		if took := away(); took > 11*time.Second {
+			t.Errorf("ejected again, it is tried after %v, want 10 s as after any answer", took)
+		}
+	})
+}
+
+// Where clients choose the addresses, an answer counts for all of them, as sessions and failures do.
+func TestAnswerCountsWhereFailuresDo(t *testing.T) {
+	all := &Target{}
+	one := &Target{total: all}
+	one.Answered()
+	if !all.answers.Load() || one.answers.Load() {
+		t.Errorf("the address has the answer: %v, all of them: %v", one.answers.Load(), all.answers.Load())
+	}
+}
+
 // Sessions eject at most half of the upstreams. When all are away, all are tried.
 func TestAtMostHalfIsEjected(t *testing.T) {
 	for n := 1; n <= 6; n++ {

@@ -83,7 +83,10 @@ func (t *Target) AddInFlight(n int) {
 
 // Answered notes that an upstream of datagrams has answered. t may be nil. Any goroutine may call it.
 func (t *Target) Answered() {
-	if t != nil && !t.answers.Load() {
+	if t == nil {
+		return
+	}
+	if t = t.counter(); !t.answers.Load() {
 		t.answers.Store(true)
 	}
 }
@@ -105,8 +108,11 @@ func (t *Target) noteTry(now time.Time) {
 const longestPause = 5 * time.Minute
 
 // checksBeforeTry returns how many checks, which say nothing of an upstream of datagrams, are to pass before it is tried again:
-// twice as many each time that a try is in vain. The lock of the group is held.
+// twice as many each time that a try is in vain, until it answers a session that it still has. The lock of the group is held.
 func (t *Target) checksBeforeTry(terms policy.Health) int {
+	if t.answers.Load() {
+		return terms.Rise
+	}
 	most := int(longestPause / time.Duration(terms.Every))
 	n := terms.Rise
 	for i := 0; i < t.refusals && n < most; i++ {
