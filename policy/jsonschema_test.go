@@ -36,11 +36,11 @@ func compiled(t *testing.T) *jsonschema.Schema {
 	return s
 }
 
-// validate checks a file with the schema. It reports whether the file is TOML at all.
-func validate(t *testing.T, s *jsonschema.Schema, file string) (isTOML bool, err error) {
+// validate checks a policy with the schema. It reports whether the policy is TOML at all.
+func validate(t *testing.T, s *jsonschema.Schema, policy []byte) (isTOML bool, err error) {
 	t.Helper()
 	var all map[string]any
-	if err := toml.Unmarshal(mustRead(t, file), &all); err != nil {
+	if err := toml.Unmarshal(policy, &all); err != nil {
 		return false, nil
 	}
 	text, err := json.Marshal(all)
@@ -54,11 +54,14 @@ func validate(t *testing.T, s *jsonschema.Schema, file string) (isTOML bool, err
 	return true, s.Validate(doc)
 }
 
-// The schema accepts every valid policy.
+// shown matches the policies that pages show.
+var shown = regexp.MustCompile("(?s)```toml\n(.*?)```")
+
+// The schema accepts every valid policy, also those that pages show.
 func TestSchemaAccepts(t *testing.T) {
 	s := compiled(t)
 	files := []string{shipped}
-	for _, pattern := range []string{"testdata/good/*.toml", "../docs/*.toml", "../docs/*/*.toml"} {
+	for _, pattern := range []string{"testdata/good/*.toml", "../docs/*.toml", "../docs/*/*.toml", "../packaging/*.toml", "../tests/testdata/*.toml"} {
 		some, err := filepath.Glob(pattern)
 		if err != nil || len(some) == 0 {
 			t.Fatal(pattern, some, err)
@@ -66,8 +69,19 @@ func TestSchemaAccepts(t *testing.T) {
 		files = append(files, some...)
 	}
 	for _, file := range files {
-		if isTOML, err := validate(t, s, file); !isTOML || err != nil {
+		if isTOML, err := validate(t, s, mustRead(t, file)); !isTOML || err != nil {
 			t.Errorf("%s: %v", file, err)
+		}
+	}
+	for _, page := range []string{"../README.md", "../docs/protocols.md", "../docs/recipes.md", "../docs/entries.md"} {
+		policies := shown.FindAllSubmatch(mustRead(t, page), -1)
+		if len(policies) == 0 {
+			t.Errorf("%s shows no policy", page)
+		}
+		for _, policy := range policies {
+			if isTOML, err := validate(t, s, policy[1]); !isTOML || err != nil {
+				t.Errorf("%s: %v\n%s", page, err, policy[1])
+			}
 		}
 	}
 }
@@ -85,7 +99,7 @@ func TestSchemaRefuses(t *testing.T) {
 	}
 	refused := 0
 	for _, file := range files {
-		isTOML, invalid := validate(t, s, file)
+		isTOML, invalid := validate(t, s, mustRead(t, file))
 		if !isTOML {
 			continue
 		}
