@@ -66,6 +66,7 @@ func TestDashboard(t *testing.T) {
 	t.Run("keyboard", func(t *testing.T) { seesKeyboard(t, b) })
 	t.Run("telephone", func(t *testing.T) { seesTelephone(t, b) })
 	t.Run("axe", func(t *testing.T) { seesAxe(t, b) })
+	t.Run("move", func(t *testing.T) { seesCurvesMove(t, b, upstream) })
 	t.Run("paint", func(t *testing.T) {
 		page := "http://" + p.status().HTTP + "/"
 		seesPaint(t, b, map[string]string{"the dashboard": page, "a class": page + "#class/bulk", "the playground": page + "play"})
@@ -111,6 +112,48 @@ func seesTelephone(t *testing.T, b *browser) {
 	}
 	b.size(1100, 800)
 }
+
+// notePlots makes the page keep its plots in a list.
+const notePlots = `{
+	globalThis.drawn = [];
+	let uPlot;
+	Object.defineProperty(globalThis, "uPlot", {
+		get: () => uPlot,
+		set: (made) => uPlot = new Proxy(made, { construct: (of, args) => (drawn.push(new of(...args)), drawn.at(-1)) }),
+	});
+}`
+
+// curveNow is what the page shows of the waiting items of a class: how many points the curve has, how many items wait
+// now, and its picture.
+const curveNow = `({ points: drawn[1].data[0].length, waiting: drawn[1].data[1].at(-1), picture: drawn[1].ctx.canvas.toDataURL() })`
+
+// seesCurvesMove looks at a class through which traffic flows. Its curve goes down with the queue from one event to the
+// next, and has a further point after the next sample, ten seconds later at most.
+func seesCurvesMove(t *testing.T, b *browser, upstream string) {
+	defer b.runFirst(notePlots)()
+	p := start(t, plain(), fmt.Sprintf(flowPolicy, upstream))
+	p.offer("flow", 2000)
+	waitFor(t, "messages wait", func() bool { return p.class("flow").Backlog > 0 })
+	b.open("http://" + p.status().HTTP + "/#class/flow")
+	b.await("the curve is drawn", `drawn[1]?.data[1].at(-1) > 0`)
+	b.eval(`globalThis.first = ` + curveNow)
+	b.await("the curve goes down with the queue", `((now) => now.waiting < first.waiting && now.picture !== first.picture)(`+curveNow+`)`)
+	b.await("the curve has a further point", `((now) => now.points > first.points && now.waiting < first.waiting)(`+curveNow+`)`)
+	b.await("the rate has a point while traffic flows", `drawn[0].data[1].slice(0, -1).some((sent) => sent > 0)`)
+	b.open("about:blank") // so that no stream holds up the end of the daemon
+}
+
+// flowPolicy has a class whose queue lasts for more than a minute.
+const flowPolicy = `
+[class.flow]
+rate = "20 messages/s"
+queue = "4000 messages"
+[listener.flow]
+listen = "127.0.0.1:0"
+protocol = "lines"
+upstream = %q
+class = "flow"
+`
 
 // axeSum is the SHA-256 of axe.min.js in axe-core 4.14.1.
 const axeSum = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
