@@ -50,13 +50,19 @@ func (p *program) memory(key string) int {
 	return 0
 }
 
-// busy returns the processor time of the daemon's threads. It reads schedstat, because stat counts
-// in hundredths of a second.
-func (p *program) busy() (sum time.Duration) {
+// busy returns the processor time of the daemon's threads.
+func (p *program) busy() time.Duration {
 	p.t.Helper()
-	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.pid()))
+	return busyOf(p.t, p.pid())
+}
+
+// busyOf returns the processor time of the threads of a process. It reads schedstat, because stat counts in
+// hundredths of a second.
+func busyOf(t *testing.T, pid int) (sum time.Duration) {
+	t.Helper()
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil || len(tasks) == 0 {
-		p.t.Skipf("this kernel has no schedstat: %v", err)
+		t.Skipf("this kernel has no schedstat: %v", err)
 	}
 	for _, task := range tasks {
 		text, err := os.ReadFile(task)
@@ -65,7 +71,7 @@ func (p *program) busy() (sum time.Duration) {
 		}
 		ns, err := strconv.ParseInt(strings.Fields(string(text))[0], 10, 64)
 		if err != nil {
-			p.t.Fatal(err)
+			t.Fatal(err)
 		}
 		sum += time.Duration(ns)
 	}
@@ -75,9 +81,15 @@ func (p *program) busy() (sum time.Duration) {
 // load measures for a span, and returns the share of one processor that the daemon takes.
 func (p *program) load(span time.Duration) float64 {
 	p.t.Helper()
-	before, began := p.busy(), time.Now()
+	return loadOf(p.t, p.pid(), span)
+}
+
+// loadOf is load for any process.
+func loadOf(t *testing.T, pid int, span time.Duration) float64 {
+	t.Helper()
+	before, began := busyOf(t, pid), time.Now()
 	time.Sleep(span)
-	return float64(p.busy()-before) / float64(time.Since(began))
+	return float64(busyOf(t, pid)-before) / float64(time.Since(began))
 }
 
 // listens reports whether a TCP socket listens on a port of 127.0.0.1. It does not connect.
