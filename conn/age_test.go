@@ -152,6 +152,25 @@ func TestOldSessionOfWhatCannotBeFramed(t *testing.T) {
 	}
 }
 
+// An old session of SMPP whose client was told of the end, and then sends what cannot be framed, ends by that too. It
+// does not end well when the time of the client to leave is over.
+func TestOldSessionIsCutWhileItLingers(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		to, conns := listen(t)
+		r := run(t, aging("smpp", to))
+		client, server := r.open(conns)
+		server.SetReadBuffer(1) // what is sent to it takes long to arrive
+		expect(t, client, pdu(unbind, 0, 1<<31-1, ""))
+		began := time.Now()
+		send(t, client, "\x00\x00\x00\x07nothing of SMPP")
+		r.awaitEnd(stats.Unframed, 1)
+		if took := time.Since(began); took < cutTimeout || took > cutTimeout+time.Second {
+			t.Errorf("it ends after %v", took)
+		}
+		expectReset(t, client)
+	})
+}
+
 // An old session of bytes ends with a reset: its end must not look clean.
 func TestOldSessionOfBytes(t *testing.T) {
 	virtually(t, func(t *testing.T) {

@@ -210,19 +210,26 @@ func (d *direction) cutOff(result stats.Result) {
 	now := time.Now()
 	t.up.discard(now, dropReason(result))
 	t.down.discard(now, dropReason(result))
-	d.dst.endWhenSent(result, now.Add(cutTimeout), firstLook)
+	d.endWhenSent(result, now.Add(cutTimeout), firstLook)
 }
 
-// endWhenSent ends the session when what it has written to the side has arrived, or at the
-// given time. If it has not arrived yet, endWhenSent looks again after a pause.
-func (s *side) endWhenSent(result stats.Result, by time.Time, pause time.Duration) {
-	if s.Broken || s.end.Failure() != nil || s.end.Unsent() == 0 || !time.Now().Before(by) {
-		s.session.finish(result)
+// endWhenSent ends the session when what it has written to dst has arrived, or at the given time. If it has not
+// arrived yet, endWhenSent looks again after a pause. A peer whose bytes cannot be framed may still read, so what was
+// written to it arrives too.
+func (d *direction) endWhenSent(result stats.Result, by time.Time, pause time.Duration) {
+	if d.dst.hasAll() && (result != stats.Unframed || d.src.hasAll()) || !time.Now().Before(by) {
+		d.session.finish(result)
 		return
 	}
 	time.AfterFunc(min(pause, time.Until(by)), func() {
-		s.session.do(func(*tcpSession) { s.endWhenSent(result, by, min(2*pause, lastLook)) })
+		d.session.do(func(*tcpSession) { d.endWhenSent(result, by, min(2*pause, lastLook)) })
 	})
+}
+
+// hasAll reports whether what was written to the side has arrived, or never will.
+func (s *side) hasAll() bool {
+	s.Broken = s.Broken || s.end.Failure() != nil // it tells of a failure once
+	return s.Broken || s.end.Unsent() == 0
 }
 
 // ask offers an item to the class. After that the direction waits, or the item may leave, or the

@@ -18,17 +18,18 @@ type moment struct {
 	arrives    string // what of said arrives before a clean end
 	remains    string // what of said arrives before a cut
 	ends       bool   // an end here is clean; otherwise it cuts a message short
+	owed       string // what the other side still says after an end, and arrives before the session is cut
 }
 
 // everywhere is a moment at which all bytes pass as they come.
-func everywhere(name, said string, ends bool) moment { return moment{name, said, said, said, ends} }
+func everywhere(name, said string, ends bool) moment { return moment{name, said, said, said, ends, ""} }
 
 // gathered are the moments of a protocol whose messages are gathered.
 func gathered(message string) []moment {
 	return []moment{
 		everywhere("before a message", "", true),
 		everywhere("between messages", message, true),
-		{"amid a message", message + message[:len(message)-1], message, message, false},
+		{"amid a message", message + message[:len(message)-1], message, message, false, ""},
 	}
 }
 
@@ -45,11 +46,11 @@ var momentsUp = map[string][]moment{
 	"iso8583": gathered("00080200abcd"),
 	"lines": {
 		everywhere("between messages", "line\n", true),
-		{"amid a message", "line\nand half", "line\nand half", "line\n", true},
+		{"amid a message", "line\nand half", "line\nand half", "line\n", true, ""},
 	},
 	"http": {
 		everywhere("between messages", anAsk, true),
-		{"amid a head", anAsk + asksMore, anAsk, anAsk, false},
+		{"amid a head", anAsk + asksMore, anAsk, anAsk, false, anAnswer + "Content-Length: 5\r\n\r\nhello"},
 		everywhere("amid a body with a length", asksMore+"Content-Length: 9\r\n\r\nhello", false),
 		everywhere("amid chunks", asksMore+"Transfer-Encoding: chunked\r\n\r\n9\r\nhello", false),
 	},
@@ -63,7 +64,7 @@ var momentsDown = map[string][]moment{
 	"http": {
 		everywhere("instead of an answer", "", true),
 		everywhere("between messages", anAnswer+"Content-Length: 5\r\n\r\nhello", true),
-		{"amid a head", anAnswer, "", "", false},
+		{"amid a head", anAnswer, "", "", false, ""},
 		everywhere("amid a body without a length", anAnswer+"\r\nhello", true),
 		everywhere("amid a body with a length", anAnswer+"Content-Length: 9\r\n\r\nhello", false),
 		everywhere("amid chunks", anAnswer+"Transfer-Encoding: chunked\r\n\r\n9\r\nhello", false),
@@ -185,7 +186,10 @@ func (s *ends) end(what string, fromClient bool, m moment, e ending) {
 	before := s.service("l").stats.Ended[result].Load()
 	send(t, speaker, m.said)
 	expectOf(t, what, listener, m.remains)
-	e.do(speaker)
+	if e.do(speaker); e.clean && m.owed != "" {
+		send(t, listener, m.owed)
+		expectOf(t, what+", and is owed this", speaker, m.owed)
+	}
 	rest, err := io.ReadAll(listener)
 	if got := m.remains + string(rest); got != want && !e.loses {
 		t.Errorf("%s: %q arrives, want %q", what, got, want)

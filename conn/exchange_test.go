@@ -168,6 +168,89 @@ func TestAnswersBeforeWhatIsUnframed(t *testing.T) {
 	r.awaitEnd(stats.Unframed, 1)
 }
 
+// badAsk is no request: it has two hosts.
+const badAsk = "GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n"
+
+// A client of HTTP that sends what is no request gets the answers to those before it first. That has a bound, and
+// a client that leaves meanwhile is not waited for.
+func TestAnswersThatAreOwed(t *testing.T) {
+	const answer = anAnswer + "Content-Length: 5\r\n\r\nhello"
+	for name, c := range map[string]struct {
+		then   func(t *testing.T, client, upstream tcpConn)
+		result stats.Result
+		after  time.Duration
+		resets bool // the client sees a reset
+	}{
+		"an answer": {func(t *testing.T, client, upstream tcpConn) {
+			time.Sleep(3 * time.Second)
+			send(t, upstream, answer[:20])
+			time.Sleep(3 * time.Second)
+			send(t, upstream, answer[20:])
+			expect(t, client, answer)
+		}, stats.Unframed, 6 * time.Second, true},
+		"an end instead":     {func(_ *testing.T, _, upstream tcpConn) { upstream.CloseWrite() }, stats.Unframed, 0, false},
+		"nothing":            {func(*testing.T, tcpConn, tcpConn) {}, stats.TimedOut, 4 * time.Second, true},
+		"the client leaves":  {func(_ *testing.T, client, _ tcpConn) { reset(client) }, stats.ResetByPeer, 0, false},
+		"the upstream fails": {func(_ *testing.T, _, upstream tcpConn) { reset(upstream) }, stats.ResetByPeer, 0, true},
+	} {
+		t.Run(name, virtual(func(t *testing.T) {
+			addr, conns := listen(t)
+			r := run(t, class("c", "10 messages/s")+listener("l", "http", addr, "c", `half_close_timeout = "4s"`))
+			client, upstream := r.open(conns)
+			send(t, client, anAsk+badAsk)
+			expect(t, upstream, anAsk)
+			began := time.Now()
+			c.then(t, client, upstream)
+			r.awaitEnd(c.result, 1)
+			if took := time.Since(began); took < c.after || took > c.after+2*time.Second {
+				t.Errorf("the session ends after %v", took)
+			}
+			if log := r.log.String(); strings.Count(log, unframed.String()) != 1 {
+				t.Errorf("the log is %s", log)
+			}
+			if c.resets {
+				expectReset(t, client)
+			}
+		}))
+	}
+}
+
+// Such a client that has left is noticed at once, though it waits for an answer.
+func TestResetWhileAnswersAreOwed(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		addr, conns := listen(t)
+		r := run(t, exchanged("http", addr, "10 messages/s"))
+		client, upstream := r.open(conns)
+		send(t, client, anAsk+"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhello")
+		client.CloseWrite()
+		expect(t, upstream, anAsk)
+		time.Sleep(time.Second)
+		left := time.Now()
+		reset(client)
+		r.awaitEnd(stats.ResetByPeer, 1)
+		if took := time.Since(left); took > 10*time.Second { // not half_close_timeout
+			t.Errorf("the session ends after %v", took)
+		}
+	})
+}
+
+// The reset of such a client comes behind the answer, if it reads that within cutTimeout.
+func TestAnswerArrivesBeforeAResetByUs(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, exchanged("http", addr, "10 messages/s"))
+	client, upstream := r.open(conns)
+	client.SetReadBuffer(4 << 10)
+	answer := fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", anAnswer, 64<<10, strings.Repeat("x", 64<<10))
+	send(t, client, anAsk)
+	expect(t, upstream, anAsk)
+	send(t, upstream, answer)
+	send(t, client, badAsk)
+	until(t, "it is seen", func() bool { return r.service("l").stats.Unframed.Read()["bad-host"] == 1 })
+	expect(t, client, answer)
+	expectReset(t, client)
+	r.awaitEnd(stats.Unframed, 1)
+}
+
 // The class pauses if a provider of SMPP 5.0 says in an answer that it is congested. It does
 // not if the provider is only busy.
 func TestCongestionPauses(t *testing.T) {

@@ -86,7 +86,7 @@ func (t *tcpSession) tend(now time.Time) {
 		}
 		switch {
 		case t.stage == cutting: // cutTimeout bounds it
-		case !active && t.isLost() && (stuck || t.held() > 0):
+		case !active && t.isLost() && (stuck || t.held() > 0 || t.up.fault == stats.Unframed):
 			t.down.cutOff(stats.ResetByPeer)
 		case waiting && !t.upstream.Broken, active, t.stage != relaying:
 			t.quietFrom = age
@@ -124,7 +124,7 @@ func (t *tcpSession) patient() bool {
 
 // patience returns how long the session may be idle now.
 func (t *tcpSession) patience() time.Duration {
-	if t.up.done != t.down.done || t.upstream.Broken {
+	if t.up.done != t.down.done || t.up.fault == stats.Unframed || t.upstream.Broken {
 		return time.Duration(min(t.conf.IdleTimeout, t.conf.HalfCloseTimeout))
 	}
 	return time.Duration(t.conf.IdleTimeout)

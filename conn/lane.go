@@ -104,7 +104,10 @@ func (l *lane) Sent(class *shaper.Class, cost shaper.Cost) {
 func (l *lane) refused() int { return 0 }
 
 // drop implements carrier.
-func (l *lane) drop(reason stats.Reason) { l.messages.machine.Stop(time.Now(), reason) }
+func (l *lane) drop(reason stats.Reason) {
+	l.messages.lingering.stop() // cutTimeout bounds the rest
+	l.messages.machine.Stop(time.Now(), reason)
+}
 
 // held implements carrier.
 func (l *lane) held() int { return l.messages.machine.Held(l.direction.towards) }

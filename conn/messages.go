@@ -99,7 +99,6 @@ func (m *messages) belong(now time.Time, _, to *shaper.Class) {
 
 // quit implements relay.
 func (m *messages) quit(now time.Time, reason stats.Reason) {
-	m.lingering.stop()
 	m.machine.Quit(now, reason)
 	m.countInFlight()
 	m.session.up.quit(now, reason)

@@ -6,7 +6,7 @@ import "shaper/frame"
 // nothing until something happens.
 func (l *lane) advance() bool {
 	switch {
-	case l.state == ended || l.out.isStuck() || l.state == waiting || l.backlog.moving != nil:
+	case l.state == ended || l.state == breaking || l.out.isStuck() || l.state == waiting || l.backlog.moving != nil:
 		return false
 	case l.state == discarding:
 		return l.discard()
@@ -35,8 +35,7 @@ func (l *lane) advance() bool {
 func (l *lane) look() bool {
 	n, event, err := l.scan.Next(l.in.bytes())
 	if err != nil {
-		l.fail(err)
-		l.over()
+		l.breakOff(err)
 		return false
 	}
 	switch event {
@@ -74,8 +73,7 @@ func (l *lane) readMore() bool {
 	event, err := l.scan.End(l.in.bytes())
 	switch {
 	case err != nil:
-		l.fail(err)
-		l.over()
+		l.breakOff(err)
 		return false
 	case event == frame.Whole:
 		return l.find(l.in.len(), true)

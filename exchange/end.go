@@ -135,8 +135,11 @@ func (l *lane) dropFound(reason stats.Reason, lost int) {
 }
 
 // linger ends the connection soon, since the client has been told that it ends. What the client
-// still sends is thrown away.
+// still sends is thrown away, unless it cannot be framed: then the connection ends by that.
 func (x *Exchange) linger(result stats.Result) {
+	if x.up.state == breaking {
+		return
+	}
 	x.up.state, x.told = discarding, result
 	x.host.Linger(result)
 }

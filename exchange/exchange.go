@@ -13,6 +13,7 @@
 //	exchange  the machine: both directions, event by event
 //	reroute   messages that wait follow a reload
 //	advance   what a direction does next: it finds a message and handles it
+//	unframed  what comes before the end if bytes cannot be framed
 //	retire    how an old connection ends
 //	resume    a message that has waited goes on
 //	retry     what becomes of a message that the provider has refused
@@ -137,6 +138,7 @@ func (x *Exchange) drive(events int) {
 	}
 	x.Flush()
 	x.forsake() // if that has found out that the connection is dead
+	x.endBroken()
 	x.retirement.goOn()
 }
 

@@ -36,6 +36,7 @@ const (
 	waiting                 // a piece of them waits in its class
 	swallowing              // it throws away what was found; see waste
 	discarding              // it throws away all that comes, because a refusal ends the connection
+	breaking                // its bytes cannot be framed, and it ends when the client has what it is owed; see breakOff
 	finishing               // nothing more comes, and the held bytes are written
 	ended                   // the receiver knows that nothing more comes
 )
