@@ -36,8 +36,8 @@ func open(ctx context.Context, class *shaper.Class, who policy.Conn) (*place, er
 	return p, nil
 }
 
-// acquire waits for a slot by the rules of the proxy: it does not wait if overflow is
-// refuse, and no longer than max_wait.
+// acquire waits for a slot as the proxy does, for max_wait at most, but it does not wait at all if overflow is
+// refuse.
 func (p *place) acquire(ctx context.Context) error {
 	acquired := make(slotOwner, 1)
 	if p.slot.Acquire(p.class, acquired) {

@@ -13,34 +13,44 @@ import (
 type place struct {
 	session *tcpSession // never changes
 	slot    shaper.Slot
-	most    alarm // ends a wait that takes longer than max_wait
+	most    alarm // ends a wait that takes too long
 }
 
+// reconnectGrace is how long a session waits for a slot before it is refused. A client may end a session and connect again at
+// once, and shaper sees the end of the old connection a moment after the new one.
+const reconnectGrace = 250 * time.Millisecond
+
 // acquire acquires a slot of the class, and reports whether there is one. If not, the session
-// waits: its driver is driven when it has the slot. If it may not wait, it ends.
+// waits: its driver is driven when it has the slot.
 func (p *place) acquire() bool {
 	t := p.session
 	t.stage = queued
 	class := t.up.flow.Class()
 	t.copies.open(t)
-	switch {
-	case p.slot.Acquire(class, p):
+	if p.slot.Acquire(class, p) {
 		p.taken()
 		return true
+	}
+	most := time.Duration(class.Policy().MaxWait)
+	switch {
 	case class.Policy().OverflowFor(t.conf.Protocol) == policy.Refuse:
-		t.up.refuse(stats.QueueFull)
-	default:
-		p.wait(time.Duration(class.Policy().MaxWait))
+		if most == 0 {
+			most = reconnectGrace
+		}
+		p.wait(min(most, reconnectGrace), stats.QueueFull)
+	case most > 0:
+		p.wait(most, stats.MaxWait)
 	}
 	return false
 }
 
-// wait ends the session if it has no slot when so much time has passed; 0: it waits on.
-func (p *place) wait(most time.Duration) {
-	if most == 0 {
-		return
-	}
-	p.most.after(most, p.session, func() { p.session.up.refuse(stats.MaxWait) })
+// wait ends the session if it has no slot when so much time has passed.
+func (p *place) wait(most time.Duration, reason stats.Reason) {
+	p.most.after(most, p.session, func() {
+		if !p.slot.Held() { // otherwise its driver is about to be driven
+			p.session.up.refuse(reason)
+		}
+	})
 }
 
 // Acquired implements shaper.SlotOwner: the session has the slot that it has waited for.

@@ -56,6 +56,47 @@ func TestMaxConnectionsRefused(t *testing.T) {
 	}
 }
 
+// A client that ends its session and connects again at once is not refused, though shaper sees the new connection
+// first. If no session ends, the new one is refused after reconnectGrace.
+func TestReconnectingAtOnce(t *testing.T) { virtually(t, reconnectingAtOnce) }
+
+func reconnectingAtOnce(t *testing.T) {
+	addr, conns := listen(t)
+	for _, c := range []struct {
+		ends    time.Duration // when the first session ends
+		refused bool
+	}{{time.Millisecond, false}, {reconnectGrace - time.Millisecond, false}, {reconnectGrace + time.Millisecond, true}} {
+		r := run(t, class("p", fast, "max_connections = 1", `overflow = "refuse"`)+class("c", fast, `parent = "p"`, `overflow = "refuse"`)+
+			listener("l", "tcp", addr, "c"))
+		first, upstream := r.open(conns)
+		began := time.Now()
+		second := r.dial("l")
+		send(t, second, "again")
+		until(t, "it waits", func() bool { return len(r.Sessions()) == 2 })
+		ended := make(chan struct{})
+		time.AfterFunc(c.ends-time.Since(began), func() { first.Close(); upstream.Close(); close(ended) })
+		if c.refused {
+			expectReset(t, second)
+			if took := time.Since(began); took < reconnectGrace || took > reconnectGrace+time.Millisecond {
+				t.Errorf("it is refused after %v", took)
+			}
+		} else {
+			expect(t, next(t, conns), "again")
+			time.Sleep(2 * reconnectGrace) // nothing may happen
+			if n := len(r.Sessions()); n != 1 {
+				t.Errorf("%d sessions are open, want the second", n)
+			}
+		}
+		<-ended
+		until(t, "the first has ended", func() bool { return r.service("l").stats.Ended[stats.OK].Load() == 1 })
+		refused := r.shaper.Class("c").Stats.Refused[stats.QueueFull].Items.Load()
+		if got := refused == 1; got != c.refused || refused > 1 {
+			t.Errorf("the first ends after %v: %d are counted as refused", c.ends, refused)
+		}
+		second.Close()
+	}
+}
+
 func TestResetWhileWaitingForASlot(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast)+class("one", fast, "max_connections = 1")+listener("m", "tcp", addr, "one"))
