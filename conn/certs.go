@@ -155,7 +155,12 @@ func (f *tlsFiles) server(c *policy.ServerTLS) *tls.Config {
 }
 
 // client returns the TLS with each upstream of a listener. They differ in the name that the
-// certificate must have.
+// certificate must have. Each keeps the last session, which the next connection resumes: it costs less, and proves
+// who the upstream is by what that session has proved. Files that are read anew resume nothing from before.
+//
+// With a certificate of ours nothing is resumed. A server may refuse a resumed client only after the handshake (TLS
+// 1.3), when messages have left, and crypto/tls would keep that session. OpenSSL does so if the server has set no
+// session id context (SSL_CTX_set_session_id_context(3)).
 func (f *tlsFiles) client(l *policy.Listener) map[string]*tls.Config {
 	c := l.UpstreamTLS
 	config := f.config("upstream_tls", c)
@@ -165,6 +170,9 @@ func (f *tlsFiles) client(l *policy.Listener) map[string]*tls.Config {
 		one := config.Clone()
 		if one.ServerName == "" {
 			one.ServerName = policy.ServerName(to)
+		}
+		if c.Cert == "" {
+			one.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 		}
 		configs[to] = one
 	}

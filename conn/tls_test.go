@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -70,6 +71,109 @@ func TestTLSClientHello(t *testing.T) {
 				t.Errorf("version %#x is offered", version)
 			}
 		}
+	}
+}
+
+// A session resumes the TLS of an earlier one with the same upstream, and so does a check. A reload reads the
+// certificates of authorities once more, so what it puts in force resumes nothing from before.
+func TestTLSIsResumed(t *testing.T) {
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		a := newAuthority(t)
+		config := serving(a.issue("server"))
+		config.MaxVersion = version
+		addr, conns := listen(t)
+		text := forward(addr, fast, a.originating(""))
+		r := run(t, text)
+		session := func(resumed bool) {
+			t.Helper()
+			before := r.service("l").stats.Ended[stats.OK].Load()
+			client := r.dial("l")
+			upstream := nextTLS(t, conns, config)
+			if got := upstream.ConnectionState().DidResume; got != resumed {
+				t.Errorf("version %#x: resumed: %v, want %v", version, got, resumed)
+			}
+			send(t, upstream, "hello")
+			expect(t, client, "hello") // the ticket has come before that
+			client.Close()
+			upstream.Close()
+			r.awaitEndOf(stats.OK, before+1)
+		}
+		session(false)
+		session(true)
+		session(true)
+		r.reload(text)
+		session(false)
+		checked := make(chan error)
+		go func() {
+			c, err := r.dialCheck(t.Context(), r.service("l").terms.Load(), addr, netip.MustParseAddrPort(addr))
+			if err == nil {
+				c.Close()
+			}
+			checked <- err
+		}()
+		if upstream := nextTLS(t, conns, config); !upstream.ConnectionState().DidResume {
+			t.Errorf("version %#x: a check resumes nothing", version)
+		}
+		if err := <-checked; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// With a certificate of ours nothing is resumed: a server may refuse a resumed client only when the handshake is over.
+func TestTLSWithOurCertificateIsNotResumed(t *testing.T) {
+	a := newAuthority(t)
+	config, we := serving(a.issue("server")), a.issue("we")
+	config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, a.pool
+	addr, conns := listen(t)
+	r := run(t, forward(addr, fast, a.originating(fmt.Sprintf(", cert = %q, key = %q", we.cert, we.key))))
+	for range 3 {
+		client := r.dial("l")
+		upstream := nextTLS(t, conns, config)
+		if upstream.ConnectionState().DidResume {
+			t.Error("a session with our certificate is resumed")
+		}
+		send(t, upstream, "hello")
+		expect(t, client, "hello")
+		client.Close()
+		upstream.Close()
+	}
+}
+
+// An upstream that has forgotten a session gets a whole handshake, by which it is known. Other upstreams have sessions
+// of their own.
+func TestTLSIsNotResumedElsewhere(t *testing.T) {
+	a := newAuthority(t)
+	one, oneConns := listen(t)
+	two, twoConns := listen(t)
+	r := run(t, class("c", fast)+fmt.Sprintf("[listener.l]\nlisten = \"127.0.0.1:0\"\nupstream = [%q, %q]\nbalance = \"round-robin\"\nclass = \"c\"\n%s\n", one, two, a.originating("")))
+	resumed := func(config *tls.Config) (n int) {
+		for range 4 {
+			client := r.dial("l")
+			var tcp tcpConn
+			select {
+			case tcp = <-oneConns:
+			case tcp = <-twoConns:
+			case <-time.After(patience):
+				t.Fatal("no upstream gets a connection")
+			}
+			upstream := tls.Server(tcp, config)
+			send(t, upstream, "hello")
+			expect(t, client, "hello")
+			if upstream.ConnectionState().DidResume {
+				n++
+			}
+			client.Close()
+			upstream.Close()
+		}
+		return n
+	}
+	config := serving(a.issue("server"))
+	if n := resumed(config); n != 2 {
+		t.Errorf("%d of 4 sessions with two upstreams are resumed, want the second with each", n)
+	}
+	if n := resumed(serving(a.issue("another"))); n != 2 {
+		t.Errorf("%d of 4 sessions with upstreams that have begun anew are resumed, want the second with each", n)
 	}
 }
 
