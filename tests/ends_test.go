@@ -19,8 +19,9 @@ import (
 // The end must be clean if the other side ended with a FIN (plain text) or a close_notify (TLS),
 // and not within a message. In all other cases it must be cut. An end completes the last line.
 // "notify" is a close_notify with a FIN, "notify,open" one without. If a RST follows an end, the other
-// side may see a clean end or a cut one, but a clean one only after all bytes ("whole"). Each way into
-// shaper and out of it (see doors) has the same ends.
+// side may see a clean end or a cut one, but a clean one only after all bytes ("whole"). A client of HTTP that
+// ends within a request gets the answers to those before it, and then the end is cut ("owed"). Each way into shaper
+// and out of it (see doors) has the same ends.
 const ends = `
 side      protocol  place    FIN    FIN,RST  RST  silence  TLS:notify  TLS:notify,open  TLS:notify,RST  TLS:FIN  TLS:RST  TLS:alert  TLS:garbage  TLS:silence
 
@@ -28,9 +29,9 @@ client    tcp       start    clean  whole    cut  cut      clean       clean    
 client    tcp       body     clean  whole    cut  cut      clean       clean            whole           cut      cut      cut        cut          cut
 client    http      start    clean  whole    cut  cut      clean       clean            whole           cut      cut      cut        cut          cut
 client    http      between  clean  whole    cut  cut      clean       clean            whole           cut      cut      cut        cut          cut
-client    http      head     cut    cut      cut  cut      cut         cut              cut             cut      cut      cut        cut          cut
-client    http      length   cut    cut      cut  cut      cut         cut              cut             cut      cut      cut        cut          cut
-client    http      chunk    cut    cut      cut  cut      cut         cut              cut             cut      cut      cut        cut          cut
+client    http      head     owed   cut      cut  cut      owed        owed             cut             cut      cut      cut        cut          cut
+client    http      length   owed   cut      cut  cut      owed        owed             cut             cut      cut      cut        cut          cut
+client    http      chunk    owed   cut      cut  cut      owed        owed             cut             cut      cut      cut        cut          cut
 client    http      tunnel   clean  whole    cut  cut      clean       clean            whole           cut      cut      cut        cut          cut
 client    smpp      start    clean  whole    cut  cut      clean       clean            whole           cut      cut      cut        cut          cut
 client    smpp      between  clean  whole    cut  cut      clean       clean            whole           cut      cut      cut        cut          cut
@@ -258,11 +259,17 @@ func (c endCase) play(testbed *testbed) error {
 		}
 		from.end(c.way)
 	}()
+	if c.want == "owed" {
+		go func() {
+			<-arrived
+			io.WriteString(to, response)
+		}()
+	}
 	got, how := to.readToEnd(s.certain, arrived)
 	want, least, most := to.sees(c.want), len(s.sent), len(s.sent)
 	switch {
-	case c.want == "cut":
-		least, most = s.certain, s.certain
+	case c.want == "cut", c.want == "owed":
+		want, least, most = to.sees("cut"), s.certain, s.certain
 	case c.want == "whole" && how == to.sees("cut"): // at a unix socket that may be either
 		want, least = to.sees("cut"), s.certain
 	case c.want == "whole":
@@ -278,6 +285,10 @@ func (c endCase) play(testbed *testbed) error {
 	case c.way == "silence":
 		if _, how := from.readToEnd(0, make(chan struct{})); how != from.sees("cut") {
 			return fmt.Errorf("the silent side sees an end that is %s, want cut", how)
+		}
+	case c.want == "owed":
+		if got, _ := from.readToEnd(0, make(chan struct{})); string(got) != response {
+			return fmt.Errorf("%q is the answer to the request before, want %q", got, response)
 		}
 	case c.want == "clean":
 		return c.answer(to, from)
