@@ -19,9 +19,10 @@ func hang(ctx context.Context) ([]netip.AddrPort, error) {
 // Sessions whose name does not resolve hold up nobody else, in their class or of another
 // listener. They end after connect_timeout.
 func TestHangingNamesHoldUpNobody(t *testing.T) {
-	t.Parallel()
-	r := besideHangingNames(t, class("c", fast), "3s", 20)
-	until(t, "they end", func() bool { return r.service("l").stats.Ended[stats.DialFailed].Load() == 20 })
+	virtually(t, func(t *testing.T) {
+		r := besideHangingNames(t, class("c", fast), "3s", 20)
+		until(t, "they end", func() bool { return r.service("l").stats.Ended[stats.DialFailed].Load() == 20 })
+	})
 }
 
 // Nor does a name hold up a class that counts connections: a connection asks its class when it
