@@ -111,3 +111,73 @@ func TestDeclaredLengthsTakeNoMemory(t *testing.T) {
 		w.Finish(stats.OK)
 	}
 }
+
+// A message that loses its turn is charged to a quota once: what is sent during a stall of the provider, and after it,
+// is what the day has counted, to the message.
+func TestAStallCostsNothingOfTheDay(t *testing.T) {
+	const n, day = 600, 650
+	pace := "rate = \"10 messages/s\"\nqueue = \"1000 messages\"\noverflow = \"wait\"\n"
+	for name, class := range map[string]string{
+		"also":                "[class.c]\nalso = [\"650 messages/day\"]\n" + pace,
+		"an hour and a day":   "[class.c]\nalso = [\"640 messages/h\", \"650 messages/day\"]\n" + pace,
+		"the day is the rate": "[class.c]\nrate = \"650 messages/day\"\nalgorithm = \"fixed-window\"\nalso = [\"10 messages/s\"]\nqueue = \"1000 messages\"\noverflow = \"wait\"\n",
+		"sliding log":         "[class.c]\nalso = [{ rate = \"650 messages/day\", algorithm = \"sliding-log\" }]\n" + pace,
+		"sliding window":      "[class.c]\nalso = [{ rate = \"650 messages/day\", algorithm = \"sliding-window\" }]\n" + pace,
+		"day of a zone":       "[class.c]\nalso = [{ rate = \"650 messages/day\", zone = \"UTC\" }]\n" + pace,
+		"token":               "[class.c]\nalgorithm = \"token\"\nburst = \"20 messages\"\nalso = [\"650 messages/day\"]\n" + pace,
+		"parent":              "[class.day]\nrate = \"650 messages/day\"\nalgorithm = \"fixed-window\"\n[class.c]\nparent = \"day\"\n" + pace,
+		"per":                 "[class.c]\nper = \"recipient\"\nalso = [\"650 messages/day\"]\n" + pace,
+		"per, and a parent":   "[class.day]\nrate = \"650 messages/day\"\nalgorithm = \"fixed-window\"\n[class.c]\nparent = \"day\"\nper = \"recipient\"\n" + pace,
+		"retry":               "[class.c]\nretry = { max = 2 }\nalso = [\"650 messages/day\"]\n" + pace,
+		"beneath a shadow":    "[class.all]\nshadow = true\nrate = \"5 messages/s\"\nalso = [\"30 messages/h\", \"50 messages/day\"]\n[class.c]\nparent = \"all\"\nalso = [\"650 messages/day\"]\n" + pace,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := through(t, policy.SMPP, class)
+			w.stalls(n)
+			for id := range 100 {
+				w.send(submit(n+id, 1))
+				w.answer(accepted(uint32(n + id)))
+			}
+			for id := range 100 {
+				w.wait(100 * time.Millisecond)
+				w.answer(accepted(uint32(n + id)))
+			}
+			want := int64(day)
+			if name == "an hour and a day" {
+				want = 640
+			}
+			if got := w.Up.Cost.Messages; got != want {
+				t.Errorf("%d messages have left in the day, want %d", got, want)
+			}
+			w.Finish(stats.OK)
+		})
+	}
+}
+
+// stalls sends so many messages. Soon the provider stalls for half a minute, and then goes on until it has all.
+func (w *wire) stalls(n int) {
+	w.t.Helper()
+	for id := range n {
+		w.send(submit(id, 1))
+	}
+	answered := 0
+	pass := func(d time.Duration) {
+		for end := w.Now.Add(d); w.Now.Before(end); {
+			w.wait(100 * time.Millisecond)
+			for ; answered < int(w.Up.Cost.Messages); answered++ {
+				w.answer(accepted(uint32(answered)))
+			}
+		}
+	}
+	pass(5 * time.Second)
+	w.Up.Room = 0
+	pass(30 * time.Second)
+	if sent := w.Up.Cost.Messages; sent > 100 {
+		w.t.Fatalf("%d messages were sent to a provider that stalls", sent)
+	}
+	w.Up.Room = -1
+	pass(90 * time.Second)
+	if sent := int(w.Up.Cost.Messages); sent != n || w.Machine.Waiting() > 0 {
+		w.t.Fatalf("%d of %d messages have left", sent, n)
+	}
+}

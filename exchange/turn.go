@@ -32,6 +32,7 @@ func (m *message) Take(now time.Time) {
 	switch first := b.waiting.first; {
 	case !l.canSend() || b.isFull():
 		m.leaveUnsent(now)
+		m.class.Provider().Unused(now, m.item.Departed(), m.item.Cost)
 	case first.place == missed && m.class.Covers(&m.item.Cost, &first.item.Cost):
 		m.giveTurn(now, first)
 	default:

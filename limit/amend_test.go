@@ -182,3 +182,38 @@ func TestAmendOfAFullBucket(t *testing.T) {
 		}
 	}
 }
+
+// AmendWindows corrects the windows of at least a length, and nothing else.
+func TestAmendWindows(t *testing.T) {
+	hour := func() Limiter { return NewFixedWindow(start, unit.NewRate(unit.Messages, 10, time.Hour), time.Hour) }
+	second := func() Limiter { return NewSlidingLog(start, unit.NewRate(unit.Messages, 10, time.Second), time.Second) }
+	bucket := func() Limiter { return NewGCRA(start, unit.NewRate(unit.Messages, 1, time.Second), 10) }
+	day := func() Limiter { return amending[len(amending)-1].make(start, setting{limit: 10}) }
+	for name, c := range map[string]struct {
+		limiter Limiter
+		back    bool
+	}{
+		"a window":       {hour(), true},
+		"a calendar":     {day(), true},
+		"a short window": {second(), false},
+		"a bucket":       {bucket(), false},
+		"hints":          {&Hints{}, true}, // which hold nothing up
+		"windows":        {NewAll(Span{}, hour(), day()), true},
+		"a log of all":   {NewAll(Span{}, hour(), second()), false},
+	} {
+		c.limiter.Take(start, start, 10)
+		AmendWindows(c.limiter, time.Minute, start, start, -4)
+		if got := !c.limiter.Next(start, 0, 4).After(start); got != c.back {
+			t.Errorf("%s: 4 of 10 are given back: %v", name, got)
+		}
+		if n := int64(5); name != "hints" && !c.limiter.Next(start, 0, n).After(start) {
+			t.Errorf("%s: more than 4 are given back", name)
+		}
+	}
+	all := NewAll(Span{}, second(), hour())
+	all.Take(start, start, 10)
+	AmendWindows(all, time.Minute, start, start, -4)
+	if at := all.Next(start, 0, 4); !at.Equal(start.Add(time.Second)) {
+		t.Errorf("4 messages leave at %v, want after the second", at.Sub(start))
+	}
+}

@@ -110,25 +110,45 @@ func learned(now time.Time, n *node, refused bool) {
 // back no more than its limits still count (see limit.Amend), and nothing if the class came beneath
 // it only after then: it was not charged. What concerns a class that a reload has replaced also
 // concerns the one that goes on from it.
-func (p Provider) Settle(now, then time.Time, more Cost) { settle(now, then, p.class, false, &more) }
+func (p Provider) Settle(now, then time.Time, more Cost) {
+	correction{then, false}.settle(now, p.class, false, &more)
+}
 
-// settle is Settle for a class, and unless alone is set for those above it. A class that goes on from
-// one of them is settled alone: what is above it is above the other too, or was not charged.
-func settle(now, then time.Time, c *Class, alone bool, more *Cost) {
-	for _, heir := range amendPath(now, then, c, alone, more) {
-		settle(now, then, heir, true, more)
+// Unused says that an item which left the class at the time then, and cost so much, could not be sent, and
+// enters the class again. Windows of a minute and more give its charge back, by the rules of Settle. Other
+// limits do not: there a turn that is not used is lost.
+func (p Provider) Unused(now, then time.Time, cost Cost) {
+	less := Cost{}.Minus(cost)
+	correction{then, true}.settle(now, p.class, false, &less)
+}
+
+// A correction corrects what was charged for an item that left at the time then.
+type correction struct {
+	then  time.Time
+	again bool // it will be charged again; see gate.takeBack
+}
+
+// settle corrects a class, and unless alone is set those above it. A class that goes on from one of
+// them is settled alone: what is above it is above the other too, or was not charged.
+func (d correction) settle(now time.Time, c *Class, alone bool, more *Cost) {
+	for _, heir := range d.amendPath(now, c, alone, more) {
+		d.settle(now, heir, true, more)
 	}
 }
 
 // amendPath corrects a class, and unless alone is set those above it. It returns the classes that go
 // on from them.
-func amendPath(now, then time.Time, c *Class, alone bool, more *Cost) (heirs []*Class) {
+func (d correction) amendPath(now time.Time, c *Class, alone bool, more *Cost) (heirs []*Class) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	moved := time.Time{} // the latest move beneath n
 	for n := &c.node; n != nil; n = n.parent.Load() {
-		if units := more.In(n.kind); units > 0 || units < 0 && then.After(moved) {
-			n.amend(now, then, units)
+		if units := more.In(n.kind); units > 0 || units < 0 && d.then.After(moved) {
+			if d.again {
+				n.takeBack(now, d.then, units)
+			} else {
+				n.amend(now, d.then, units)
+			}
 			if heir := n.class.heir; heir != nil {
 				heirs = append(heirs, heir)
 			}
