@@ -181,3 +181,31 @@ func (w *wire) stalls(n int) {
 		w.t.Fatalf("%d of %d messages have left", sent, n)
 	}
 }
+
+// A window lets all that it holds leave at once, which is more than a socket takes. A provider that reads faster than
+// the rate still gets all of each window: the turns that are lost meanwhile cost nothing.
+func TestWindowsAreUsedInFull(t *testing.T) {
+	const seconds, rate, size = 120, 10, 4000
+	for name, class := range map[string]string{
+		"10s":            "rate = \"10 messages/s\"\nalgorithm = \"fixed-window\"\nwindow = \"10s\"\n",
+		"10s, sliding":   "rate = \"10 messages/s\"\nalgorithm = \"sliding-window\"\nwindow = \"10s\"\n",
+		"10s, log":       "rate = \"10 messages/s\"\nalgorithm = \"sliding-log\"\nwindow = \"10s\"\n",
+		"minute":         "rate = \"600 messages/min\"\nalgorithm = \"fixed-window\"\n",
+		"10s and minute": "rate = \"10 messages/s\"\nalgorithm = \"fixed-window\"\nwindow = \"10s\"\nalso = [\"600 messages/min\"]\n",
+	} {
+		w := through(t, policy.SMPP, "[class.c]\nqueue = \"2000 messages\"\noverflow = \"wait\"\n"+class)
+		w.Up.Room = 0
+		for id := range 2 * seconds * rate {
+			w.send(submit(id, 1))
+		}
+		for range 10*seconds - 1 { // the next window begins then
+			w.wait(time.Second / 10)
+			w.Up.Room = min(w.Up.Room+2*rate*size/10, 10*size) // twice the rate
+			w.Drive(w.Now)
+		}
+		if sent, want := w.Up.Cost.Messages, int64(seconds*rate); sent < want*9/10 || sent > want {
+			t.Errorf("%s: %d messages have left in %d s, want %d", name, sent, seconds, want)
+		}
+		w.Finish(stats.OK)
+	}
+}

@@ -27,24 +27,16 @@ func Amend(l Limiter, now, then time.Time, n int64) {
 	}
 }
 
-// AmendWindows is Amend for those of the limits of l that count in windows of at least a length. The others
-// keep what they have charged.
-func AmendWindows(l Limiter, least time.Duration, now, then time.Time, n int64) {
+// AmendWindows is Amend for those of the limits of l that count in windows. The others keep what they have
+// charged.
+func AmendWindows(l Limiter, now, then time.Time, n int64) {
 	for _, part := range Parts(l) {
-		if w, ok := part.(countsWindows); ok && w.length() >= least {
+		switch part.(type) {
+		case *FixedWindow, *SlidingWindow, *SlidingLog, *CalendarWindow:
 			Amend(part, now, then, n)
 		}
 	}
 }
-
-// countsWindows is a limiter that counts in windows.
-type countsWindows interface {
-	length() time.Duration // of a window; a nominal one of the calendar
-}
-
-func (c *counters) length() time.Duration       { return c.window }
-func (l *SlidingLog) length() time.Duration     { return l.window }
-func (w *CalendarWindow) length() time.Duration { return w.windows.Period.Nominal() }
 
 // Amend implements Amender, for each part.
 func (a *All) Amend(now, then time.Time, n int64) {

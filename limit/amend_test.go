@@ -183,7 +183,7 @@ func TestAmendOfAFullBucket(t *testing.T) {
 	}
 }
 
-// AmendWindows corrects the windows of at least a length, and nothing else.
+// AmendWindows corrects windows, and nothing else.
 func TestAmendWindows(t *testing.T) {
 	hour := func() Limiter { return NewFixedWindow(start, unit.NewRate(unit.Messages, 10, time.Hour), time.Hour) }
 	second := func() Limiter { return NewSlidingLog(start, unit.NewRate(unit.Messages, 10, time.Second), time.Second) }
@@ -193,16 +193,16 @@ func TestAmendWindows(t *testing.T) {
 		limiter Limiter
 		back    bool
 	}{
-		"a window":       {hour(), true},
-		"a calendar":     {day(), true},
-		"a short window": {second(), false},
-		"a bucket":       {bucket(), false},
-		"hints":          {&Hints{}, true}, // which hold nothing up
-		"windows":        {NewAll(Span{}, hour(), day()), true},
-		"a log of all":   {NewAll(Span{}, hour(), second()), false},
+		"a window":        {hour(), true},
+		"a calendar":      {day(), true},
+		"a log":           {second(), true},
+		"a bucket":        {bucket(), false},
+		"hints":           {&Hints{}, true}, // which hold nothing up
+		"windows":         {NewAll(Span{}, hour(), day()), true},
+		"a bucket of all": {NewAll(Span{}, hour(), bucket()), false},
 	} {
 		c.limiter.Take(start, start, 10)
-		AmendWindows(c.limiter, time.Minute, start, start, -4)
+		AmendWindows(c.limiter, start, start, -4)
 		if got := !c.limiter.Next(start, 0, 4).After(start); got != c.back {
 			t.Errorf("%s: 4 of 10 are given back: %v", name, got)
 		}
@@ -210,10 +210,10 @@ func TestAmendWindows(t *testing.T) {
 			t.Errorf("%s: more than 4 are given back", name)
 		}
 	}
-	all := NewAll(Span{}, second(), hour())
+	all := NewAll(Span{}, bucket(), hour())
 	all.Take(start, start, 10)
-	AmendWindows(all, time.Minute, start, start, -4)
-	if at := all.Next(start, 0, 4); !at.Equal(start.Add(time.Second)) {
-		t.Errorf("4 messages leave at %v, want after the second", at.Sub(start))
+	AmendWindows(all, start, start, -4)
+	if at := all.Next(start, 0, 4); !at.Equal(start.Add(4 * time.Second)) {
+		t.Errorf("4 messages leave at %v, want when the bucket has them", at.Sub(start))
 	}
 }

@@ -115,8 +115,8 @@ func (p Provider) Settle(now, then time.Time, more Cost) {
 }
 
 // Unused says that an item which left the class at the time then, and cost so much, could not be sent, and
-// enters the class again. Windows of a minute and more give its charge back, by the rules of Settle. Other
-// limits do not: there a turn that is not used is lost.
+// enters the class again. Windows give its charge back, by the rules of Settle. Other limits do not: there
+// a turn that is not used is lost.
 func (p Provider) Unused(now, then time.Time, cost Cost) {
 	less := Cost{}.Minus(cost)
 	correction{then, true}.settle(now, p.class, false, &less)

@@ -210,12 +210,12 @@ func (g *gate) amend(now, then time.Time, units int64) {
 	}
 }
 
-// takeBack is amend for an item that has not left after all, and will be charged again: only the windows
-// that are quotas are corrected. What a gap or a bucket was charged is the time of the turn that is lost: if that
-// came back, all that waits would have its turn at once.
+// takeBack is amend for an item that has not left after all, and will be charged again: only windows are
+// corrected. What a gap or a bucket was charged is the time of the turn that is lost: if that came back, all that
+// waits would have its turn at once.
 func (g *gate) takeBack(now, then time.Time, units int64) {
 	g.regain(now)
-	limit.AmendWindows(bare(g.limiter), quotaFrom, now, then, units)
+	limit.AmendWindows(bare(g.limiter), now, then, units)
 }
 
 // signal says that the provider has refused something; see throttle.signal.

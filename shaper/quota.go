@@ -9,6 +9,10 @@ import (
 	"shaper/stats"
 )
 
+// quotaFrom is the shortest window that is a quota: for a shorter one, what remains means little
+// by the time that somebody reads it.
+const quotaFrom = time.Minute
+
 // addQuota adds a quota. Of two with the same window, the one counts of which less remains.
 func addQuota(all []stats.QuotaReading, q stats.QuotaReading) []stats.QuotaReading {
 	i := slices.IndexFunc(all, func(other stats.QuotaReading) bool { return other.Window == q.Window })

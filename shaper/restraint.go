@@ -89,10 +89,6 @@ func (r *restraint) horizon() time.Duration {
 	return r.rate.Time(r.atOnce)
 }
 
-// quotaFrom is the shortest window that is a quota: for a shorter one, what remains means little
-// by the time that somebody reads it.
-const quotaFrom = time.Minute
-
 // blocks reports whether nothing ever leaves at a rate. A window holds whole units only,
 // so a rate that allows less than one in it blocks.
 func (r *restraint) blocks(rate unit.Rate) bool {
