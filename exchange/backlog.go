@@ -57,6 +57,10 @@ func (b *classBacklog) holds() bool {
 	return b.waiting.n > 0 && (b.queued == 0 || b.most > 0) || b.isFull()
 }
 
+// countsItself reports whether messages wait that the queue of the class does not know of: they have lost their
+// turns, or one message at a time is in the queue.
+func (b *classBacklog) countsItself() bool { return b.waiting.n > b.queued || b.most > 0 && b.holds() }
+
 // isEmpty reports whether no message of the class is here.
 func (b *classBacklog) isEmpty() bool { return b.waiting.n+b.parked.n == 0 }
 

@@ -89,6 +89,7 @@ func (m *message) enter() {
 	case m.class == nil: // the class went with a reload
 		verdict = shaper.Leaves
 	case b.parked.n > 0: // it would overtake these
+	case b.countsItself() && !m.makesWait() && m.exceeds(b):
 	case b.holds():
 		m.hold(b)
 		return

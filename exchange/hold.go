@@ -1,10 +1,6 @@
 package exchange
 
-import (
-	"time"
-
-	"shaper/stats"
-)
+import "time"
 
 // noteRetry notes how many messages the class of m lets be kept, and returns its lists.
 func (m *message) noteRetry() *classBacklog {
@@ -15,19 +11,19 @@ func (m *message) noteRetry() *classBacklog {
 	return b
 }
 
-// hold makes a message wait in the connection, and not in the queue of its class. If it may be
-// refused, the bounds of the queue hold there too.
+// hold makes a message wait in the connection, and not in the queue of its class.
 func (m *message) hold(b *classBacklog) {
-	if b.most > 0 && !m.makesWait() {
-		room := m.class.Policy().Queue
-		if n := int(room.Items.N); n > 0 && b.waiting.n >= n || room.Bytes > 0 && b.waiting.bytes+int(m.n) > int(room.Bytes) {
-			m.refuse(stats.QueueFull)
-			return
-		}
-	}
 	m.held, m.at = b.most > 0, m.lane.x.now
 	m.wait(missed)
 	m.lane.backlog.departed(m.tag)
+}
+
+// exceeds reports whether as many messages of its connection wait as the queue of their class has room for. They
+// count here if the queue does not know of some of them.
+func (m *message) exceeds(b *classBacklog) bool {
+	room := m.class.Policy().Queue
+	n := int(room.Items.N)
+	return n > 0 && b.waiting.n >= n || room.Bytes > 0 && b.waiting.bytes+int(m.n) > int(room.Bytes)
 }
 
 // heldTooLong reports whether a message was held for longer than it may wait.

@@ -209,3 +209,41 @@ func TestWindowsAreUsedInFull(t *testing.T) {
 		w.Finish(stats.OK)
 	}
 }
+
+// What has lost its turn still counts in the bound of the queue: however often a provider stalls, no more wait than
+// the policy says, and the rest is refused.
+func TestStallsKeepTheBoundOfTheQueue(t *testing.T) {
+	const most = 50
+	for name, class := range map[string]string{
+		"leaky":           "rate = \"30 messages/min\"\n",
+		"window":          "rate = \"30 messages/min\"\nalgorithm = \"fixed-window\"\n",
+		"bytes, queue":    "rate = \"2KB/s\"\n",
+		"retry":           "rate = \"30 messages/min\"\nretry = { max = 1 }\n",
+		"window of a day": "rate = \"60 messages/day\"\nalgorithm = \"fixed-window\"\n",
+	} {
+		w := through(t, policy.SMPP, "[class.c]\nqueue = \"50 items\"\noverflow = \"refuse\"\n"+class)
+		offered := 0
+		offer := func(n int) {
+			for range n {
+				w.send(submit(offered, 1))
+				offered++
+			}
+		}
+		for range 4 {
+			w.Up.Room = -1
+			w.Drive(w.Now)
+			offer(200)
+			if waits := w.Machine.Waiting(); waits > most {
+				t.Fatalf("%s: %d messages wait, and the queue has room for %d", name, waits, most)
+			}
+			w.Up.Room = 0
+			w.wait(10 * time.Minute)
+		}
+		w.Up.Room = -1
+		w.Drive(w.Now)
+		if refused, left := len(w.Down.Got)/16, int(w.Up.Cost.Messages); refused+left+w.Machine.Waiting() != offered {
+			t.Errorf("%s: of %d messages %d have left, %d wait, and %d were refused", name, offered, left, w.Machine.Waiting(), refused)
+		}
+		w.Finish(stats.OK)
+	}
+}
