@@ -169,9 +169,9 @@ func (q *backlog) dropList(of *list, reason stats.Reason) {
 		if m.follower != nil {
 			m.follower.Dropped(q.lane.x.now, reason)
 		}
-		if !entered || m.class.Cancel(q.lane.x.now, &m.item) {
+		if !entered || m.drop() {
 			m.release()
-		} // otherwise Leave is about to be called for it, and Take releases it
+		}
 	}
 }
 

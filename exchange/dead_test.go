@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"shaper/policy"
+	"shaper/shaper"
+	"shaper/stats"
 )
 
 // Messages of each protocol: one that counts, and one that does not.
@@ -122,6 +124,35 @@ func TestDeadConnectionSettlesNothing(t *testing.T) {
 		}
 		if other.send(ten + ten + ten); string(other.Up.Got) != ten+ten+ten {
 			t.Errorf("an answer says %s: %d of 30 tokens leave in the window", used, 10*len(other.Up.Got)/len(ten))
+		}
+	}
+}
+
+// Messages that are about to leave when their connection ends cost nothing: another connection sends as many in the
+// window as if they had never come.
+func TestNothingIsChargedForWhatWasAboutToLeave(t *testing.T) {
+	for _, protocol := range protocols {
+		for name, keys := range map[string]string{"": "", "per source": "per = \"source\"\n", "per key": perOf(protocol)} {
+			p, classes, roots := world(t, time.Unix(0, 0), fmt.Sprintf("[class.c]\nrate = \"30 messages/min\"\nalgorithm = \"fixed-window\"\n"+
+				"window = \"10s\"\nqueue = \"9 messages\"\noverflow = \"wait\"\n%s[listener.l]\nlisten = \"127.0.0.1:1\"\nprotocol = %q\nupstream = \"192.0.2.1:1\"\nclass = \"c\"\n", keys, protocol))
+			dial := func(now time.Time) *wire { return &wire{connect(p, classes, now), t, classes, roots} }
+			w, stays := dial(time.Unix(0, 0)), dial(time.Unix(0, 0)) // which keeps the bucket
+			one := counted[protocol]
+			w.send(strings.Repeat(one, 2*perWindow))
+			w.wait(10*time.Second - 1)
+			w.Now = w.Now.Add(1)
+			var about []*shaper.Item
+			for it := classes["c"].Release(w.Now); it != nil; it = classes["c"].Release(w.Now) {
+				about = append(about, it)
+			}
+			w.Finish(stats.OK)
+			for _, it := range about {
+				it.Owner.Leave(w.Now)
+			}
+			stays.Drive(w.Now)
+			if stays.send(strings.Repeat(one, 2*perWindow)); len(about) == 0 || stays.Up.Cost.Messages != perWindow {
+				t.Errorf("%s, %s: %d were about to leave, and then %d leave in the window, want %d", protocol, name, len(about), stays.Up.Cost.Messages, perWindow)
+			}
 		}
 	}
 }

@@ -164,14 +164,6 @@ func (m *message) giveBack(now time.Time, item *shaper.Item, part shaper.Cost) {
 	}
 }
 
-// leaveUnsent tells the class that the item of the message has left although nothing was sent.
-func (m *message) leaveUnsent(now time.Time) {
-	m.item.Left(now)
-	if m.item.Asks {
-		m.class.Provider().Answered(now, false)
-	}
-}
-
 // canSend reports whether a message that leaves now can be sent: the receiver has taken almost
 // all that was written before, and the link has room for another request.
 func (l *lane) canSend() bool {

@@ -128,6 +128,29 @@ func (x *Exchange) send(m *message) (asks bool) {
 	return asks
 }
 
+// leaveUnsent tells the class that the item of the message has left although nothing was sent.
+func (m *message) leaveUnsent(now time.Time) {
+	m.item.Left(now)
+	if m.item.Asks {
+		m.class.Provider().Answered(now, false)
+	}
+}
+
+// drop takes a message out of the queue of its class. It returns false if the class has just let it go, and Leave is
+// about to be called, so that Take releases it. Then its charge is given back here: later its class may be the bucket
+// of another key.
+func (m *message) drop() bool {
+	now := m.lane.x.now
+	if m.class.Cancel(now, &m.item) {
+		return true
+	}
+	if m.item.Verdict() == shaper.Leaves {
+		m.leaveUnsent(now)
+		m.class.Provider().Settle(now, m.item.Departed(), shaper.Cost{}.Minus(m.item.Cost))
+	}
+	return false
+}
+
 // messageMemory is what a message takes while it waits, in bytes, without its buffer.
 const messageMemory = policy.MessageHolds - buffer.Min
 

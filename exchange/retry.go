@@ -186,8 +186,8 @@ func (q *backlog) giveUp() {
 // giveUpOn refuses a message that waits to be sent again.
 func (q *backlog) giveUpOn(m *message) {
 	entered := m.place == queued
-	if q.take(m); entered && !m.class.Cancel(q.lane.x.now, &m.item) {
-		m.class.Tally().Dropped(stats.Reset, 1, int64(m.n)) // Leave is about to be called for it, and Take releases it
+	if q.take(m); entered && !m.drop() {
+		m.class.Tally().Dropped(stats.Reset, 1, int64(m.n))
 		return
 	}
 	m.refuse(stats.Reset)

@@ -15,14 +15,12 @@ func (m *message) Leave(now time.Time) { m.lane.x.host.Turn(now, m) }
 func (m *message) Take(now time.Time) {
 	l := m.lane
 	l.x.noteTime(now)
-	if m.item.Verdict() != shaper.Leaves {
-		m.turnDown()
-		return
-	}
-	if m.place != queued {
-		m.leaveUnsent(now)
-		m.giveBack(now, &m.item, m.item.Cost)
+	switch {
+	case m.place != queued:
 		m.leaveDropped()
+		return
+	case m.item.Verdict() != shaper.Leaves:
+		m.turnDown()
 		return
 	}
 	tag := m.tag
@@ -67,7 +65,7 @@ func (l *lane) turned(tag uint16) {
 	l.x.drive(1)
 }
 
-// leaveDropped ends the turn of a message that was dropped after Leave. A move may have waited for it.
+// leaveDropped ends the turn of a message that was dropped before it; see drop. A move may have waited for it.
 func (m *message) leaveDropped() {
 	l, tag := m.lane, m.tag
 	m.release()
@@ -78,14 +76,10 @@ func (m *message) leaveDropped() {
 // the sender is made to wait, the message keeps its place, and enters again as one that was accepted.
 func (m *message) turnDown() {
 	l, tag := m.lane, m.tag
-	switch {
-	case m.place != queued:
-		m.leaveDropped()
-		return
-	case m.makesWait():
+	if m.makesWait() {
 		m.place = missed
 		l.backlog.of(tag).queued--
-	default:
+	} else {
 		l.backlog.take(m)
 		m.refuse(reasonOf(m.item.Verdict()))
 	}
