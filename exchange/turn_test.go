@@ -222,3 +222,64 @@ func TestRepeatedMessagesPayTheirOwnPrice(t *testing.T) {
 	}
 	w.Finish(stats.OK)
 }
+
+// However a provider stalls and however the connection ends, a window has counted what has left, to the unit: in units
+// of the class, and in bytes of the class above. Messages whose turn comes when the connection ends have not left.
+func TestWindowsCountWhatHasLeft(t *testing.T) {
+	const units, bytes = 5000, 5_000_000
+	for pace, keys := range map[string]string{
+		"leaky": "rate = \"20 messages/s\"\n",
+		"token": "rate = \"20 messages/s\"\nalgorithm = \"token\"\nburst = \"10 messages\"\n",
+		"retry": "rate = \"20 messages/s\"\nretry = { max = 2, in_flight = 3 }\non_throttle = { pause = \"1ms\" }\n",
+		"none":  "rate = \"5000 messages/day\"\nalgorithm = \"fixed-window\"\n",
+	} {
+		for seed := range uint64(60) {
+			x := rand.New(rand.NewPCG(seed, 7))
+			algorithm := []string{"fixed-window", "sliding-window", "sliding-log"}[seed%3]
+			w := through(t, policy.SMPP, fmt.Sprintf("[class.link]\nrate = \"5MB/day\"\nalgorithm = \"fixed-window\"\n"+
+				"[class.c]\nparent = \"link\"\nalso = [{ rate = \"5000 messages/day\", algorithm = %q }]\n%s%s", algorithm, byParts, keys))
+			var left departures
+			w.Machine.Watch(&left)
+			if stall(w, x); seed%2 > 0 {
+				w.Up.Room = []int{-1, 0, 3000}[x.IntN(3)]
+				w.send(strings.Repeat(submit(1000, 2), 20))
+				w.endAmid(x.IntN(4), x.IntN(2) == 0)
+			}
+			var cost shaper.Cost
+			for _, c := range left.costs {
+				cost.Messages, cost.Bytes = cost.Messages+c.Messages, cost.Bytes+c.Bytes
+			}
+			if got := leastRemaining(w, "c"); got != units-cost.Messages {
+				t.Fatalf("%s, %s, seed %d: the window has counted %d units, and %d have left", pace, algorithm, seed, units-got, cost.Messages)
+			}
+			if got := leastRemaining(w, "link"); got != bytes-cost.Bytes {
+				t.Fatalf("%s, %s, seed %d: the window has counted %d bytes, and %d have left", pace, algorithm, seed, bytes-got, cost.Bytes)
+			}
+			w.Finish(stats.OK)
+		}
+	}
+}
+
+// leastRemaining returns what remains of the windows of a class.
+func leastRemaining(w *wire, class string) int64 {
+	return w.classes[class].Status().Quotas(w.Now)[0].Remaining
+}
+
+// endAmid ends the connection, or lets it die, while so many messages have been let go and not had their turns.
+func (w *wire) endAmid(n int, dies bool) {
+	var about []*shaper.Item
+	for range n {
+		w.Now = w.Now.Add(time.Second)
+		if it := w.roots[0].Release(w.Now); it != nil {
+			about = append(about, it)
+		}
+	}
+	if w.Up.Dead = dies; dies {
+		w.send(enquire)
+	} else {
+		w.Finish(stats.OK)
+	}
+	for _, it := range about {
+		it.Owner.Leave(w.Now)
+	}
+}
