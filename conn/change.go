@@ -103,15 +103,15 @@ func (c *Change) Abort() {
 	}
 }
 
-// Commit puts the change in force: new connections follow the new policy. removed are the
+// Commit puts the change in force: new connections follow the new policy. lost are the
 // classes that Shaper.Apply of the policy has returned. Their sessions are classified again;
 // all others stay as they are.
-func (c *Change) Commit(removed []*shaper.Class) {
+func (c *Change) Commit(lost []*shaper.Class) {
 	s := c.server
 	s.mu.Lock()
 	c.updateServices()
 	s.mu.Unlock()
-	c.reroute(removed)
+	c.reroute(lost)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,8 +156,8 @@ func (c *Change) updateServices() {
 	maps.DeleteFunc(s.retired, func(_ string, sv *service) bool { return sv.gate.empty() })
 }
 
-// reroute replaces the routes, and moves the sessions of removed classes to new ones.
-func (c *Change) reroute(removed []*shaper.Class) {
+// reroute replaces the routes, and moves the sessions of lost classes to others.
+func (c *Change) reroute(lost []*shaper.Class) {
 	s := c.server
 	r := &routes{classifier: c.classifier, classes: map[string]*shaper.Class{}}
 	for _, class := range c.policy.Classes {
@@ -170,13 +170,13 @@ func (c *Change) reroute(removed []*shaper.Class) {
 		defer s.remark()
 	}
 	gone := map[*shaper.Class]bool{}
-	for _, class := range removed {
+	for _, class := range lost {
 		gone[class] = true
 	}
 	for _, one := range s.all() {
 		one.reclassify(r, gone)
 	}
-	for _, class := range removed {
+	for _, class := range lost {
 		class.LetIn()
 		reenter(class)
 	}

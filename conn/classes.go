@@ -38,8 +38,8 @@ func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 	t.do(func(t *tcpSession) {
 		up, down := t.class(), t.down.flow.Class()
 		who, now := t.describe(), time.Now()
-		if leaves := r.leaving(gone); leaves(up) || leaves(down) {
-			t.join(r, who, now, leaves)
+		if gone[up.Named()] || gone[down.Named()] {
+			t.join(r, who, now, gone)
 		}
 		if t.stage != ended {
 			t.relay.reroute(now, r, who, gone)
@@ -47,11 +47,11 @@ func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 	})
 }
 
-// join moves the session out of the classes that it leaves, into those of the rules. The session's lock is held.
-func (t *tcpSession) join(r *routes, who policy.Conn, now time.Time, leaves func(*shaper.Class) bool) {
+// join moves the session out of the gone classes, into those of the rules. The session's lock is held.
+func (t *tcpSession) join(r *routes, who policy.Conn, now time.Time, gone map[*shaper.Class]bool) {
 	up, down := t.class(), t.down.flow.Class()
 	newUp, newDown := r.reclassify(who, &t.conf.Listener, up, down)
-	if leaves(up) && newUp != up {
+	if gone[up.Named()] && newUp != up {
 		newUp = newUp.Join(now, who)
 		t.place.slot.Move(newUp)
 		t.relay.belong(now, up, newUp)
@@ -59,7 +59,7 @@ func (t *tcpSession) join(r *routes, who policy.Conn, now time.Time, leaves func
 			t.upstream.end.Set(sock.Mark, int(s.marks.mark(newUp)))
 		}
 	}
-	if leaves(down) && newDown != down && t.stage != ended {
+	if gone[down.Named()] && newDown != down && t.stage != ended {
 		t.down.join(newDown.Join(now, who))
 		down.Quit(now)
 	}

@@ -20,8 +20,8 @@ type session interface {
 	tend(now time.Time)
 	// patient reports whether the janitor may check the session less often.
 	patient() bool
-	// reclassify moves the session out of the gone classes, by the rules of by, and out of those that by has
-	// replaced. The caller holds the lock of the routes.
+	// reclassify moves the session out of the gone classes, by the rules of by. The caller holds the lock of the
+	// routes.
 	reclassify(by *routes, gone map[*shaper.Class]bool)
 	// mirror sends copies of the traffic to a policy in the shadow, instead of the one
 	// before; nil for none. The caller holds the lock of the routes.

@@ -209,9 +209,9 @@ func TestClassComesBackForOthers(t *testing.T) {
 	expect(t, upstream, "leaves\n")
 }
 
-// A class that nobody limits by any more is forgotten, though the answers of a session still pass it. If it
-// comes back, the session moves to the new one: else both would let the whole rate pass.
-func TestForgottenClassComesBack(t *testing.T) {
+// A class that nobody limits by any more stays while a session is in it, though nothing leaves there. If its name comes
+// back, it is the same class: else both would let the whole rate pass.
+func TestClassOfASessionComesBack(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		r := bare(t)
 		keep := class("c", fast) + listener("keep", "tcp", policy.Echo, "c")
@@ -222,13 +222,39 @@ func TestForgottenClassComesBack(t *testing.T) {
 		old := r.shaper.Class("back")
 		r.reload(keep)
 		time.Sleep(time.Minute)
-		r.reload(keep) // forgets
+		r.reload(keep)
 		r.reload(whole)
-		if r.shaper.Class("back") == old {
-			t.Fatal("the class has not been forgotten")
+		if r.shaper.Class("back") != old || r.all()[0].(*tcpSession).down.flow.Class() != old {
+			t.Error("the class was forgotten, although a session is in it")
 		}
-		if got := r.all()[0].(*tcpSession).down.flow.Class(); got != r.shaper.Class("back") {
-			t.Error("the session stays in the class that was forgotten")
+	})
+}
+
+// If a listener goes with its class, and comes back with a class of another name, its sessions go there: else both classes
+// would let the whole rate pass. Those that wait for a slot wait there, too.
+func TestClassRenamedOverTwoReloads(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := bare(t)
+		keep := class("keep", fast) + listener("keep", "tcp", policy.Echo, "keep")
+		whole := func(name string) string {
+			return keep + class(name, "1000B/s", "max_connections = 1") + listener("l", "tcp", policy.Echo, name)
+		}
+		r.reload(whole("c"))
+		for range 2 {
+			r.dial("l")
+		}
+		synctest.Wait()
+		r.reload(keep)
+		time.Sleep(time.Minute)
+		r.reload(keep)
+		r.reload(whole("d"))
+		for _, one := range r.Sessions() {
+			if one.Class != "d" {
+				t.Errorf("the session is in %q, want d", one.Class)
+			}
+		}
+		if n := r.shaper.Class("d").Sessions(); n != 1 {
+			t.Errorf("%d sessions have a slot in d, want 1", n)
 		}
 	})
 }

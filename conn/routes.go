@@ -45,28 +45,12 @@ func (r *routes) reclassify(c policy.Conn, conf *policy.Listener, up, down *shap
 	return r.successor(up, conf.Protocol, stats.Upstream), r.successor(down, conf.Protocol, stats.Downstream)
 }
 
-// leaving returns what tells which classes a connection leaves: those that are gone, and those that the policy has
-// replaced.
-func (r *routes) leaving(gone map[*shaper.Class]bool) func(*shaper.Class) bool {
-	return func(c *shaper.Class) bool { return gone[c.Named()] || r.isReplaced(c) }
-}
-
-// isReplaced reports whether the policy has another class of the name of the one that a connection is in. That one
-// has been removed just now, or was forgotten some time ago, since nothing waited there.
-func (r *routes) isReplaced(c *shaper.Class) bool {
-	if c == nil {
-		return false
-	}
-	next := r.classes[c.Named().Name()]
-	return next != nil && next != c.Named()
-}
-
 // successor returns the class that has the name of a class now, if it counts what a protocol carries; else that class.
 func (r *routes) successor(c *shaper.Class, protocol policy.Protocol, towards stats.Direction) *shaper.Class {
-	if !r.isReplaced(c) {
-		return c
+	if c == nil {
+		return nil
 	}
-	if next := r.classes[c.Named().Name()]; limits(next, protocol, towards) {
+	if next := r.classes[c.Named().Name()]; next != nil && next != c.Named() && limits(next, protocol, towards) {
 		return next
 	}
 	return c

@@ -104,7 +104,7 @@ type relay interface {
 	drain(now time.Time, quiet bool)
 	// belong moves the session from its upstream class to another one.
 	belong(now time.Time, from, to *shaper.Class)
-	// reroute follows a reload that has removed the classes in gone.
+	// reroute follows a reload. The classes in gone are those that the policy has no more, and in which somebody was.
 	reroute(now time.Time, r *routes, who policy.Conn, gone map[*shaper.Class]bool)
 	// copyTo sends copies of messages to a policy in the shadow; nil ends that.
 	copyTo(c *copies)

@@ -151,8 +151,8 @@ func (t *udpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 	who := t.describe()
 	oldUp, oldDown := t.up.class.Load(), t.down.class.Load()
 	up, down := r.reclassify(who, t.conf, oldUp, oldDown)
-	now, leaves := time.Now(), r.leaving(gone)
-	if leaves(oldUp) && up != oldUp {
+	now := time.Now()
+	if gone[oldUp.Named()] && up != oldUp {
 		up = up.Join(now, who)
 		t.slot.Move(up)
 		t.up.move(now, up)
@@ -160,7 +160,7 @@ func (t *udpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 			t.remark()
 		}
 	}
-	if leaves(oldDown) && down != oldDown {
+	if gone[oldDown.Named()] && down != oldDown {
 		t.down.move(now, down.Join(now, who))
 	}
 }

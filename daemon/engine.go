@@ -123,10 +123,10 @@ func (s *liveEngine) commit(p *policy.Policy, next prepared) {
 	s.fleets.identify(next.state)
 	shares, left := s.fleets.enforce(next.stores, scheduled.Classes)
 	s.shaper.Shares(shares)
-	removed := s.shaper.Apply(scheduled.Classes)
+	lost := s.shaper.Apply(scheduled.Classes)
 	s.fleets.leave(left)
 	s.replaceState(next.state) // before anything enters a class
-	next.change.Commit(removed)
+	next.change.Commit(lost)
 	next.kernel()
 	s.replace(&s.control, next.control)
 	s.replace(&s.http, next.http)

@@ -61,12 +61,12 @@ func (b Buckets) Soonest(now time.Time, conn policy.Conn, from iter.Seq[netip.Ad
 type freedom struct {
 	waiting  int       // sessions that come first for a slot, or for which there is none
 	at       time.Time // when its next item leaves
-	sessions int       // that have joined it
+	sessions int64     // that have joined it
 }
 
 // freedomOf returns how free a bucket is. The caller holds the lock of the tree.
 func freedomOf(now time.Time, c *Class) freedom {
-	f := freedom{sessions: c.joined, waiting: c.slots.waiters.Len()}
+	f := freedom{sessions: c.joined.Load(), waiting: c.slots.waiters.Len()}
 	if c.slots.isFull() {
 		f.waiting++
 	}

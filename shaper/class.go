@@ -38,6 +38,10 @@ type Class struct {
 
 	terms // for anybody, without a lock
 
+	// joined counts the sessions that have joined the class, or messages, if these tell buckets or groups apart. The
+	// lock of the tree guards that of a bucket; that of a class of the policy changes without it.
+	joined atomic.Int64
+
 	// Guarded by the lock of the tree.
 	conf       policy.Class
 	backing    backing // of its budget, outside of this process

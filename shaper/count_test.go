@@ -67,7 +67,7 @@ func TestCountsOfThoseBeneath(t *testing.T) {
 // If a reload moves a class, what waits moves with it. What was counted stays where it
 // was: no counter goes back.
 func TestCountsStayWhenClassesMove(t *testing.T) {
-	s := new(Shaper)
+	s := newShaper()
 	before, after := named("before", leakyClass("0 packets/s")), named("after", leakyClass("0 packets/s"))
 	child := named("child", leakyClass("1 packets/s"))
 	s.Apply([]policy.Class{before, after, under("before", child)})

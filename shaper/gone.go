@@ -6,54 +6,73 @@ import (
 	"shaper/limit"
 )
 
-// gone holds the classes that the policy has no more, by name, as long as what has left of them matters. If
-// a class of the name comes back, it is the same one: else a reload and its rollback would give it its budget
-// twice, and forget what is in flight, what it has learned and until when it pauses. Meanwhile it
-// goes on for whoever still uses it.
-type gone map[string]*goneClass
+// gone holds the classes that the policy has no more, as long as somebody is in them or what has left of them matters:
+// over any number of reloads. If a class of the name comes back, it is the same one: else a reload and its rollback would
+// give it its budget twice, and forget what is in flight, what it has learned and until when it pauses. Meanwhile it
+// goes on for whoever still uses it. A class that another one has replaced does not come back, and is there for its users.
+type gone map[*Class]*goneClass
 
 type goneClass struct {
-	class *Class
-	next  time.Time // when to ask again whether it matters
+	replaced bool      // another class has its name, or has had it since
+	next     time.Time // when to ask again whether it matters
 }
 
-// How long the classes go on before somebody asks whether they still matter.
+// How long the classes go on before somebody asks whether they still matter. Sessions enter a class by the routes before
+// until the reload is over, so that takes longer than a reload.
 const (
 	askGoneAfter = time.Second
 	askGoneBy    = time.Hour
 )
 
-// add notes a class that the policy has no more. Of one that is shared, the fleet knows what has left.
-func (g gone) add(now time.Time, c *Class) {
-	if c.backing.share == nil {
-		g[c.name] = &goneClass{c, c.askAgain(now)}
-	}
+// add notes a class that the policy has no more.
+func (g gone) add(now time.Time, c *Class, replaced bool) {
+	g[c] = &goneClass{replaced, c.askAgain(now)}
 }
 
 // forget forgets the classes that matter no more. It returns when to ask again; limit.Never if there is none.
 func (g gone) forget(now time.Time) (next time.Time) {
 	next = limit.Never
-	for name, of := range g {
+	for c, of := range g {
 		if !of.next.After(now) {
-			if !of.class.matters(now) {
-				delete(g, name)
+			if !c.hasUsers() && (of.replaced || !c.matters(now)) {
+				delete(g, c)
 				continue
 			}
-			of.next = of.class.askAgain(now)
+			of.next = c.askAgain(now)
 		}
 		next = earlier(next, of.next)
 	}
 	return next
 }
 
-// take takes out the class of a name; nil if there is none.
-func (g gone) take(name string) *Class {
-	of := g[name]
-	if of == nil {
-		return nil
+// take takes out the classes of names that a policy has again.
+func (g gone) take(is func(name string) bool) (back []*Class) {
+	for c, of := range g {
+		if !of.replaced && is(c.name) {
+			back = append(back, c)
+			delete(g, c)
+		}
 	}
-	delete(g, name)
-	return of.class
+	return back
+}
+
+// used returns the classes that somebody is in.
+func (g gone) used() (all []*Class) {
+	for c := range g {
+		if c.hasUsers() {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// hasUsers reports whether somebody is in the class or in one of its buckets: has joined it, waits there, or has or wants
+// a slot.
+func (c *Class) hasUsers() bool {
+	defer c.lock().mu.Unlock()
+	k := c.keys
+	return c.joined.Load() > 0 || c.waiting > 0 || c.places > 0 || c.slots.queued > 0 ||
+		k != nil && (len(k.active) > 0 || k.shared != nil && k.shared.joined.Load() > 0)
 }
 
 // askAgain returns when a class of which something has left now may matter no more.

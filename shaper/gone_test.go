@@ -137,6 +137,60 @@ func TestClassComesBackWithOtherQuietHours(t *testing.T) {
 	}, conf, other)
 }
 
+// A class stays while somebody is in it, over any number of reloads and also if another one has replaced it: in each of
+// them, Apply returns it. Without that, its users would go on at its whole rate beside those of the class that follows it.
+func TestClassStaysWhileUsed(t *testing.T) {
+	other := named("other", leakyClass("1 packets/s"))
+	for what, c := range map[string]struct{ conf, next policy.Class }{
+		"gone":           {conf: leakyClass("10 packets/s")},
+		"replaced":       {leakyClass("10 packets/s"), leakyClass("10 messages/s")},
+		"with buckets":   {conf: perSource(10, leakyClass("10 packets/s"))},
+		"keyed messages": {conf: perRecipient(10, leakyClass("10 messages/s"))},
+	} {
+		inBubble(t, func(t *testing.T, s *Shaper) {
+			old := s.Class("test")
+			in := old.Join(time.Now(), client(1))
+			confs := []policy.Class{other}
+			if c.next.Name != "" {
+				confs = append(confs, c.next)
+			}
+			for n := range 3 {
+				if gone := s.Apply(confs); len(gone) != 1 || gone[0] != old {
+					t.Errorf("%s: reload %d returns %v", what, n, gone)
+				}
+				time.Sleep(time.Hour)
+				synctest.Wait()
+			}
+			in.Quit(time.Now())
+			time.Sleep(2 * time.Hour)
+			synctest.Wait()
+			if gone := s.Apply(confs); len(gone) != 0 || remembered(s) != 0 {
+				t.Errorf("%s: %v stays, and nobody is in it", what, gone)
+			}
+		}, c.conf, other)
+	}
+}
+
+// Sessions that wait for a slot of a class that is gone get none of those that a reload moves, also in a later one.
+func TestSlotsOfAClassThatIsGone(t *testing.T) {
+	one, other := named("one", withSlots(leakyClass("1MB/s"), 1)), named("other", withSlots(leakyClass("1MB/s"), 1))
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		all := append(take(t, s.Class("one"), 1, 1), take(t, s.Class("one"), 1, 0)...)
+		letIn := func(gone []*Class) {
+			for _, c := range gone {
+				c.LetIn()
+			}
+		}
+		letIn(s.Apply([]policy.Class{other}))
+		gone := s.Apply([]policy.Class{other})
+		for _, one := range all {
+			one.Move(s.Class("other"))
+		}
+		letIn(gone)
+		wantHeld(t, all, true, false)
+	}, one, other)
+}
+
 // Keys of which nobody knows anything do not start anew if their class was gone for hours.
 func TestSpentKeysComeBack(t *testing.T) {
 	other, conf := named("other", leakyClass("1 packets/s")), classBy(policy.FixedWindow, "1000 packets/day")

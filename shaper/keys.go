@@ -65,7 +65,6 @@ type membership struct {
 
 	// Guarded by the lock of the tree.
 	key     policy.Key
-	joined  int   // sessions that have joined it; messages, if these tell the buckets apart
 	lingers bool  // it is in keys.linger
 	isSpare bool  // it is in keys.spare
 	seat    int32 // in keys.waiting, plus 1; 0: it has none
@@ -80,10 +79,14 @@ func newKeys(now time.Time, class *Class, conf policy.Class) *keys {
 }
 
 // Join returns the class that the items of a session enter: c itself, or the bucket for
-// the key of the session if c has buckets. The session stays in it until Quit. If messages
+// the key of the session if c has buckets. The session is in it until Quit. If messages
 // tell the buckets apart, Join returns c, and each message joins the bucket of its key.
 func (c *Class) Join(now time.Time, conn policy.Conn) *Class {
-	if c == nil || c.keys == nil || c.Messages().HaveKeys() {
+	switch {
+	case c == nil:
+		return nil
+	case c.keys == nil, c.Messages().HaveKeys():
+		c.joined.Add(1)
 		return c
 	}
 	return c.JoinKey(now, Key{bucket: c.keys.per.KeyWith(c.keys.secret, &conn, nil)})
@@ -97,8 +100,7 @@ func (c *Class) JoinKey(now time.Time, key Key) *Class {
 	if c.keys != nil {
 		bucket = c.keys.bucket(now, key.bucket)
 	}
-	if bucket.bucketOf != nil {
-		bucket.joined++
+	if bucket.joined.Add(1); bucket.bucketOf != nil {
 		bucket.retiring.Store(false)
 	}
 	if key.group == 0 {
@@ -109,13 +111,16 @@ func (c *Class) JoinKey(now time.Time, key Key) *Class {
 
 // Quit ends what Join began. The caller has taken out all that waited.
 func (c *Class) Quit(now time.Time) {
-	if c == nil || c.owner().bucketOf == nil {
+	if c == nil {
 		return
 	}
-	c = c.owner()
+	if c = c.owner(); c.bucketOf == nil {
+		c.joined.Add(-1)
+		return
+	}
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	c.joined--
+	c.joined.Add(-1)
 	retireIfUnused(now, c)
 }
 
@@ -173,7 +178,7 @@ func (k *keys) followsShared(now time.Time, key policy.Key) bool {
 	if m, _ := c.limiter.Memory(now); m.Until.After(now) || c.throttle.until.After(now) {
 		return true
 	}
-	if c.joined == 0 && c.waiting == 0 {
+	if c.joined.Load() == 0 && c.waiting == 0 {
 		k.visited.clear()
 	}
 	return false
@@ -263,7 +268,7 @@ func bucketPolicy(conf policy.Class) policy.Class {
 // retireIfUnused gives up a class if it is a bucket that nobody uses any more, or the group of one.
 func retireIfUnused(now time.Time, c *Class) {
 	c = c.owner()
-	if c.bucketOf != nil && c.parent.Load() != nil && !c.isSpare && c.joined == 0 && c.waiting == 0 {
+	if c.bucketOf != nil && c.parent.Load() != nil && !c.isSpare && c.joined.Load() == 0 && c.waiting == 0 {
 		c.bucketOf.retire(now, c) // without a parent it has been given up already
 	}
 }

@@ -146,8 +146,8 @@ func TestKeysBounded(t *testing.T) {
 	for _, bucket := range []*Class{third, fourth, fifth, first} {
 		bucket.Quit(at(1500 * ms))
 	}
-	if c.keys.shared.joined != 0 || len(c.keys.active) != 0 {
-		t.Errorf("nobody uses a bucket, but %d share one and %d others are in use", c.keys.shared.joined, len(c.keys.active))
+	if c.keys.shared.joined.Load() != 0 || len(c.keys.active) != 0 {
+		t.Errorf("nobody uses a bucket, but %d share one and %d others are in use", c.keys.shared.joined.Load(), len(c.keys.active))
 	}
 }
 
@@ -298,6 +298,8 @@ func TestKeysChangedByReload(t *testing.T) {
 				t.Errorf("packet %d of a key that comes a second later: want a burst of 5", n)
 			}
 		}
+		bucket.Quit(time.Now())
+		late.Quit(time.Now())
 		conf.Per[0].IPv4 = 24
 		if removed := s.Apply([]policy.Class{conf}); len(removed) != 1 {
 			t.Errorf("another prefix does not replace the class")

@@ -20,7 +20,7 @@ type Shaper struct {
 	classes map[string]*Class
 	ledger  Ledger           // keeps the budgets of the classes; nil: only this process knows them
 	shares  map[string]Share // of the budgets that several processes share, by class
-	gone    gone             // the classes that Apply has removed
+	gone    gone             // the classes that Apply has removed, and in which somebody is or whose past matters
 	forgets *time.Timer      // goes off when one of them may matter no more; nil: there has been none
 	closed  bool
 }
@@ -124,10 +124,10 @@ func (s *Shaper) Told(class, key string) {
 // become what the policy says (Class.IsReplacedBy), a new class replaces it and takes over its
 // counters.
 //
-// Apply returns the classes that are gone. They go on as they were, under the same parent,
-// until nobody uses them any more. A session that waits for a slot in one of them waits
-// until the caller moves the slot or calls LetIn.
-func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
+// Apply returns the classes that are gone and in which somebody may be, from this call or from earlier ones. They go on
+// as they were, under the same parent, until nobody uses them any more. A session that waits for a slot in one of them
+// waits until the caller moves the slot or calls LetIn.
+func (s *Shaper) Apply(confs []policy.Class) (gone []*Class) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -151,16 +151,18 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 		c.backing.setShare(share)
 		s.classes[conf.Name] = c
 	}
-	removed = slices.Collect(maps.Values(old))
+	gone = s.gone.used()
+	removed := slices.Collect(maps.Values(old))
 	for _, c := range removed {
-		if s.classes[c.name] == nil {
-			s.gone.add(now, c)
-		}
+		s.gone.add(now, c, s.classes[c.name] != nil)
 		c.Share(now, nil)
 		c.backing.keepIn(now, nil)
+	}
+	gone = append(gone, removed...)
+	for _, c := range gone {
 		c.keepOut()
 	}
-	s.move(now, append(s.moves(confs), s.movesOfGone(removed)...))
+	s.move(now, append(s.moves(confs), s.movesOfGone()...))
 	for _, c := range removed { // what is in flight of their children has moved with these
 		if c.heir != nil {
 			begin(now, c)
@@ -176,20 +178,19 @@ func (s *Shaper) Apply(confs []policy.Class) (removed []*Class) {
 		is.LetIn()
 	}
 	s.forget(now)
-	return removed
+	return gone
 }
 
 // comeBack takes out the classes that are gone and whose names a policy has again. The caller holds mu.
 func (s *Shaper) comeBack(confs []policy.Class) (back []*Class) {
-	for i := range confs {
-		if s.classes[confs[i].Name] != nil {
-			continue
-		}
-		if c := s.gone.take(confs[i].Name); c != nil {
-			back = append(back, c)
-		}
+	if len(s.gone) == 0 {
+		return nil
 	}
-	return back
+	wanted := map[string]bool{}
+	for i := range confs {
+		wanted[confs[i].Name] = s.classes[confs[i].Name] == nil
+	}
+	return s.gone.take(func(name string) bool { return wanted[name] })
 }
 
 // forget forgets the classes that are gone and matter no more, now and when others do so. The caller holds mu.
@@ -230,16 +231,9 @@ func (s *Shaper) moves(confs []policy.Class) (moves []move) {
 
 // movesOfGone returns the moves of classes that are gone, now or for some time, and whose parents others have replaced:
 // nothing leaves through those any more. The caller holds mu.
-func (s *Shaper) movesOfGone(removed []*Class) (moves []move) {
-	all := map[*Class]bool{}
-	for _, c := range removed {
-		all[c] = s.classes[c.name] == nil
-	}
-	for _, of := range s.gone {
-		all[of.class] = true
-	}
-	for c, isGone := range all {
-		if p := c.Parent(); isGone && p != nil && s.classes[p.name] != nil && s.classes[p.name] != p {
+func (s *Shaper) movesOfGone() (moves []move) {
+	for c, of := range s.gone {
+		if p := c.Parent(); !of.replaced && p != nil && s.classes[p.name] != nil && s.classes[p.name] != p {
 			moves = append(moves, move{c, s.classes[p.name], c.Policy()})
 		}
 	}
