@@ -102,6 +102,33 @@ func TestRulesOnMessages(t *testing.T) {
 	expect(t, upstream, submitFrom("bulk", 4))
 }
 
+// A bind that outlives many reloads leaves the classes that these take away once nothing of it uses them.
+func TestBindLeavesLostClasses(t *testing.T) {
+	addr, conns := listen(t)
+	text := func(n int, rate string) string {
+		name := fmt.Sprint("otp", n)
+		return exchanged("smpp", addr, "1000 messages/s") + class(name, rate) + fmt.Sprintf("[[rule]]\nsource_addr = \"otp*\"\nclass = %q\n", name)
+	}
+	r := run(t, text(0, "1000 messages/s"))
+	client, upstream := r.open(conns)
+	used := func(n int) int { return len(r.shaper.Apply(parse(t, text(n, "1000 messages/s")).Classes)) }
+	for n := range 3 {
+		send(t, client, submitFrom("otp", uint32(2*n)))
+		expect(t, upstream, submitFrom("otp", uint32(2*n)))
+		r.reload(text(n+1, "1000 messages/s"))
+		if got := used(n + 1); got != 1 {
+			t.Errorf("%d lost classes are in use, want that of the message that has no answer", got)
+		}
+		send(t, upstream, pdu(submitResp, 0, uint32(2*n), "id\x00"))
+		expect(t, client, pdu(submitResp, 0, uint32(2*n), "id\x00"))
+		send(t, client, submitFrom("bulk", uint32(2*n+1))) // the message that was found last
+		expect(t, upstream, submitFrom("bulk", uint32(2*n+1)))
+		until(t, "the lost class is left", func() bool { return used(n+1) == 0 })
+	}
+	client.Close()
+	upstream.Close()
+}
+
 // in_flight bounds the requests in flight over all connections of a class.
 func TestInFlight(t *testing.T) {
 	addr, conns := listen(t)

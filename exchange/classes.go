@@ -13,8 +13,9 @@ import (
 // classes are those of the messages to the provider. Each has a tag, by which the messages
 // that wait, and the link, remember it.
 //
-// The exchange has joined the class of each rule once, until Quit. The host quits the class
-// of the tag own, and the exchange quits the others. If messages tell the buckets of such a
+// The exchange has joined the class of each tag once. The host quits the class of the tag own.
+// The exchange quits the others: that of a rule when no rule has it any more and no message
+// uses it, or in the end. If messages tell the buckets of such a
 // class apart, each bucket has a tag of its own while messages of its key wait, are on their
 // way out, or have no answer yet. So has each group of recipients with quiet hours; here such a
 // group is a bucket, too.
@@ -22,12 +23,16 @@ type classes struct {
 	who   policy.Conn // the connection, as rules and keys see it
 	rules policy.MessageRules
 	tags  []uint16 // of the classes of rules, in the same order
-	all   []tagged // by tag
+	all   []tagged // by tag; the first is unlimited
 	own   uint16   // the tag of the connection's class, for messages that no rule matches
 
 	keyed map[bucketKey]uint16 // the tags of buckets
-	free  []uint16             // tags of buckets that are in no use
+	free  []uint16             // tags that are in no use
 }
+
+// unlimited is the tag of messages of which no class keeps account: those to the client, and those that
+// only keep their place.
+const unlimited = 0
 
 // tagged is what a tag stands for.
 type tagged struct {
@@ -35,13 +40,20 @@ type tagged struct {
 	perMessage bool          // the class has buckets that messages tell apart
 	isBucket   bool          // it is one of them
 	key        bucketKey     // of the bucket
-	users      int           // of the bucket; see use
+	kept       bool          // it is the class of the connection or of a rule, which stays without users
+	users      int           // see use
 }
 
 // bucketKey is the bucket of a key in the class of a tag.
 type bucketKey struct {
 	class uint16
 	key   shaper.Key
+}
+
+// init puts the connection into its class.
+func (c *classes) init(own *shaper.Class) {
+	c.all, c.own = []tagged{{}, {class: own, perMessage: own.Messages().HaveKeys()}}, 1
+	c.keep()
 }
 
 // Obey sets the rules about messages, and who the connection is for them. join joins the
@@ -56,12 +68,25 @@ func (x *Exchange) Obey(now time.Time, who policy.Conn, rules policy.MessageRule
 		}
 		c.tags = append(c.tags, tag)
 	}
+	c.keep()
 }
 
 // Belong puts the connection into another class, which the host has joined. The class before
 // still gets the answers to what is in flight, so the exchange quits it later.
 func (x *Exchange) Belong(now time.Time, class *shaper.Class) {
 	x.classes.own = x.classes.tag(class, now)
+	x.classes.keep()
+}
+
+// keep notes which classes stay without users.
+func (c *classes) keep() {
+	for tag := range c.all {
+		c.all[tag].kept = tag == unlimited
+	}
+	c.all[c.own].kept = true
+	for _, tag := range c.tags {
+		c.all[tag].kept = true
+	}
 }
 
 // tag returns the tag of a class that was joined just now.
@@ -94,9 +119,10 @@ func (c *classes) newTag(of tagged) (tag uint16, ok bool) {
 	return uint16(len(c.all) - 1), true
 }
 
-// of returns the tag of the class of a message. If that is a bucket, it has one more use.
+// of returns the tag of the class of a message, which has one more use.
 func (c *classes) of(now time.Time, m *frame.Message) uint16 {
 	if len(c.rules) == 0 && !c.all[c.own].perMessage {
+		c.use(c.own)
 		return c.own
 	}
 	msg, tag := Seen(m), c.own
@@ -107,18 +133,21 @@ func (c *classes) of(now time.Time, m *frame.Message) uint16 {
 }
 
 // bucketOf returns the tag of the bucket for a message in the class of a tag, or that tag if
-// messages have no buckets there. m may be nil, if nothing is known of the message. If all tags
-// are in use, the result is the tag of the class; a class with `per` refuses what enters it.
+// messages have no buckets there. It has one more use. m may be nil, if nothing is known of the message. If all
+// tags are in use, the result is the tag of the class; a class with `per` refuses what enters it.
 func (c *classes) bucketOf(now time.Time, class uint16, m *policy.Message) uint16 {
 	if !c.all[class].perMessage {
+		c.use(class)
 		return class
 	}
 	key := bucketKey{class, c.all[class].class.Messages().Key(&c.who, m)}
 	tag, ok := c.keyed[key]
 	if !ok {
 		if tag, ok = c.newTag(tagged{isBucket: true, key: key}); !ok {
+			c.use(class)
 			return class
 		}
+		c.use(class) // by the bucket
 		if c.keyed == nil {
 			c.keyed = map[bucketKey]uint16{}
 		}
@@ -129,27 +158,36 @@ func (c *classes) bucketOf(now time.Time, class uint16, m *policy.Message) uint1
 	return tag
 }
 
-// use notes one more use of a bucket: by the message that was found last, by one in memory,
-// or by one that was sent or refused and has no answer yet. Other classes have no uses.
-func (c *classes) use(tag uint16) {
-	if t := &c.all[tag]; t.isBucket {
-		t.users++
-	}
+// use notes one more use of a tag: by the message that was found last, by one in memory, by one that was sent
+// or refused and has no answer yet, or by a bucket of the class.
+func (c *classes) use(tag uint16) { c.all[tag].users++ }
+
+// disuse ends a use of a tag. After the last one, the exchange quits the class, unless that is kept.
+func (c *classes) disuse(now time.Time, tag uint16) {
+	c.all[tag].users--
+	c.quitUnused(now, tag)
 }
 
-// disuse ends a use of a bucket. After the last one, the exchange quits the bucket.
-func (c *classes) disuse(now time.Time, tag uint16) {
-	t := &c.all[tag]
-	if !t.isBucket {
-		return
-	}
-	if t.users--; t.users > 0 {
+// quitUnused quits the class of a tag that is neither kept nor used.
+func (c *classes) quitUnused(now time.Time, tag uint16) {
+	t := c.all[tag]
+	if t.kept || t.users > 0 || t.class == nil {
 		return
 	}
 	t.class.Quit(now)
-	delete(c.keyed, t.key)
-	*t = tagged{}
+	c.all[tag] = tagged{}
 	c.free = append(c.free, tag)
+	if t.isBucket {
+		delete(c.keyed, t.key)
+		c.disuse(now, t.key.class)
+	}
+}
+
+// quitAllUnused quits the classes that are neither kept nor used.
+func (c *classes) quitAllUnused(now time.Time) {
+	for tag := range c.all {
+		c.quitUnused(now, uint16(tag))
+	}
 }
 
 // Seen returns what rules and keys see of a message. It points into the bytes of the message.
@@ -169,14 +207,11 @@ func (l *lane) classify() {
 	}
 }
 
-// quit quits the classes that were joined once, except that of the connection. Buckets are
-// quit when their last use ends.
+// quit quits the classes of rules, now or when their last use ends.
 func (c *classes) quit(now time.Time) {
-	for tag := range c.all {
-		if t := &c.all[tag]; uint16(tag) != c.own && !t.isBucket {
-			t.class.Quit(now)
-		}
-	}
+	c.rules, c.tags = nil, c.tags[:0]
+	c.keep()
+	c.quitAllUnused(now)
 }
 
 // class returns the class of the message that was found last and of its body; nil if there is

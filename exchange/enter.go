@@ -11,7 +11,7 @@ import (
 // late waits behind others until the connection ends. If handleCounted returns false, the message stays
 // in the input, with all that is behind it.
 func (l *lane) handleCounted(late bool) bool {
-	class, tag := l.class(), uint16(0)
+	class, tag := l.class(), uint16(unlimited)
 	if l.isUp() {
 		if l.x.down.out.isFlooded() {
 			return false // the client first has to read its refusals
@@ -56,11 +56,11 @@ func (l *lane) handleCounted(late bool) bool {
 // returns false, the message stays in the input.
 func (l *lane) keepPlace() bool {
 	class := l.class()
-	if class == nil || !l.x.protocol.allowsOvertaking() || !l.backlog.mayKeep(l.found.size, 0, true) {
+	if class == nil || !l.x.protocol.allowsOvertaking() || !l.backlog.mayKeep(l.found.size, unlimited, true) {
 		return false
 	}
 	l.state = reading
-	m := l.newMessage(class, 0)
+	m := l.newMessage(class, unlimited)
 	m.late = l.backlog.late > 0
 	m.wait(behind)
 	l.in.consume(l.found.size)

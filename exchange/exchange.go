@@ -92,7 +92,9 @@ type Config struct {
 func New(c Config) *Exchange {
 	x := &Exchange{host: c.Host, protocol: protocol(c.Protocol), link: c.Link}
 	x.retirement.x, x.refusals.x = x, x
-	x.classes.all = []tagged{{class: c.Class, perMessage: c.Class.Messages().HaveKeys()}}
+	x.classes.init(c.Class)
+	x.up.found.tag = x.classes.own
+	x.classes.use(x.up.found.tag)
 	x.up.init(x, stats.Upstream, c.Up, x.link.Up())
 	x.up.body.flow.Init(c.Class.Counting(unit.Bytes), &x.up.body)
 	x.down.init(x, stats.Downstream, c.Down, x.link.Down())
@@ -223,7 +225,7 @@ func (x *Exchange) Quit(now time.Time, reason stats.Reason) {
 	x.link.Drop(x.giveUpLast)
 	x.refusals.drop()
 	x.classes.disuse(x.now, x.up.found.tag)
-	x.up.found.tag = x.classes.own
+	x.up.found.tag = unlimited
 	x.classes.quit(x.now)
 	x.Mirror(nil, nil)
 }

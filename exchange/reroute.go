@@ -15,6 +15,7 @@ import (
 // if that is nil, it leaves.
 func (x *Exchange) Reroute(now time.Time, gone map[*shaper.Class]bool, back *shaper.Class) {
 	x.noteTime(now)
+	defer x.classes.quitAllUnused(x.now)
 	x.down.body.join(back)
 	x.up.reclassify()
 	if !x.stopped {
@@ -124,9 +125,12 @@ func (m *message) moveTo(to *move) {
 		q.take(m)
 	}
 	m.class, m.tag = to.class, to.tag
-	if m.lane.isUp() && c.all[to.tag].perMessage {
+	switch {
+	case m.lane.isUp() && c.all[to.tag].perMessage:
 		m.tag = c.bucketOf(m.lane.x.now, to.tag, m.seen())
 		m.class = c.all[m.tag].class
+	default:
+		c.use(m.tag)
 	}
 	c.disuse(m.lane.x.now, old)
 	if !m.inOrder {
