@@ -102,6 +102,38 @@ func TestRulesOnMessages(t *testing.T) {
 	expect(t, upstream, submitFrom("bulk", 4))
 }
 
+// What waits in the class of a rule goes where the rules lead after a reload that renames or replaces that class, and not
+// to the class of the connection, which may let it go at once. If no rule leads there any more, the connection's class has it.
+func TestReloadFollowsRules(t *testing.T) {
+	addr, conns := listen(t)
+	rule := func(name string) string { return fmt.Sprintf("[[rule]]\nsource_addr = \"otp*\"\nclass = %q\n", name) }
+	open := exchanged("smpp", addr, "1000 messages/s")
+	for what, after := range map[string]string{
+		"renamed":  class("other", "0 messages/s") + rule("other"),
+		"replaced": class("otp", "0 messages/s", `per = "recipient"`) + rule("otp"),
+	} {
+		t.Run(what, func(t *testing.T) {
+			r := run(t, open+class("otp", "0 messages/s")+rule("otp"))
+			client, upstream := r.open(conns)
+			old := r.shaper.Class("otp")
+			send(t, client, submitFrom("otp", 1)+submitFrom("otp", 2))
+			until(t, "both wait", func() bool { return old.Backlog().Items == 2 })
+			r.reload(open + after)
+			name := "otp"
+			if what == "renamed" {
+				name = "other"
+			}
+			if n, left := r.shaper.Class(name).Backlog().Items, old.Backlog().Items; n != 2 || left != 0 {
+				t.Errorf("%d wait in %s, and %d in the class before", n, name, left)
+			}
+			r.reload(open)
+			expect(t, upstream, submitFrom("otp", 1)+submitFrom("otp", 2))
+			client.Close()
+			upstream.Close()
+		})
+	}
+}
+
 // A bind that outlives many reloads leaves the classes that these take away once nothing of it uses them.
 func TestBindLeavesLostClasses(t *testing.T) {
 	addr, conns := listen(t)

@@ -105,8 +105,8 @@ func (m *messages) quit(now time.Time, reason stats.Reason) {
 	m.session.down.quit(now, reason)
 }
 
-// reroute implements relay: new messages follow the new rules, and what waits in a class that
-// is gone moves to the class of the session.
+// reroute implements relay: new messages follow the new rules, and so does what waits in a class that
+// is gone.
 func (m *messages) reroute(now time.Time, r *routes, who policy.Conn, gone map[*shaper.Class]bool) {
 	m.obey(now, r, who)
 	if m.session.stage == relaying {

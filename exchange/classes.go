@@ -125,11 +125,16 @@ func (c *classes) of(now time.Time, m *frame.Message) uint16 {
 		c.use(c.own)
 		return c.own
 	}
-	msg, tag := Seen(m), c.own
-	if i := c.rules.First(&msg); i >= 0 {
-		tag = c.tags[i]
+	msg := Seen(m)
+	return c.bucketOf(now, c.ruledBy(&msg), &msg)
+}
+
+// ruledBy returns the tag of the class to which the rules lead a message.
+func (c *classes) ruledBy(m *policy.Message) uint16 {
+	if i := c.rules.First(m); i >= 0 {
+		return c.tags[i]
 	}
-	return c.bucketOf(now, tag, &msg)
+	return c.own
 }
 
 // bucketOf returns the tag of the bucket for a message in the class of a tag, or that tag if

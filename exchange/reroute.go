@@ -11,7 +11,7 @@ import (
 )
 
 // Reroute follows a reload. The host calls it after Belong and Obey. What waits to the upstream in a
-// class that is gone moves to the class of the connection. What waits to the client moves to back;
+// class that is gone moves to where the rules lead now. What waits to the client moves to back;
 // if that is nil, it leaves.
 func (x *Exchange) Reroute(now time.Time, gone map[*shaper.Class]bool, back *shaper.Class) {
 	x.noteTime(now)
@@ -19,10 +19,10 @@ func (x *Exchange) Reroute(now time.Time, gone map[*shaper.Class]bool, back *sha
 	x.down.body.join(back)
 	x.up.reclassify()
 	if !x.stopped {
-		x.up.backlog.reroute(gone, x.classes.all[x.classes.own].class, x.classes.own)
+		x.up.backlog.reroute(gone, nil)
 	}
 	if !x.stopped {
-		x.down.backlog.reroute(gone, back, 0)
+		x.down.backlog.reroute(gone, back)
 	}
 	if x.stopped {
 		return
@@ -49,26 +49,44 @@ func (l *lane) reclassify() {
 	l.charge()
 }
 
-// A move takes the messages that wait in classes that are gone to another class.
+// A move takes the messages that wait in classes that are gone to others: those to the provider to where the rules lead
+// now, those to the client to one class.
 type move struct {
-	gone  map[*shaper.Class]bool
-	class *shaper.Class // where the messages go; nil: they leave
-	tag   uint16        // of that class
+	gone map[*shaper.Class]bool
+	back *shaper.Class // of the messages to the client; nil: they leave
+}
+
+// target returns the class of the policy that a message belongs to now, and its tag.
+func (to *move) target(m *message) (class *shaper.Class, tag uint16) {
+	if !m.lane.isUp() {
+		return to.back, unlimited
+	}
+	c := &m.lane.x.classes
+	if tag = c.own; !m.inOrder && len(c.rules) > 0 {
+		tag = c.ruledBy(m.seen())
+	}
+	return c.all[tag].class, tag
 }
 
 // includes reports whether a message has to move.
-func (to *move) includes(m *message) bool { return m.class != to.class && to.gone[m.class.Named()] }
+func (to *move) includes(m *message) bool {
+	if !to.gone[m.class.Named()] {
+		return false
+	}
+	class, _ := to.target(m)
+	return class.Named() != m.class.Named() // if nothing leads elsewhere, it stays as the connection does
+}
 
-// reroute moves what waits in classes that are gone to another class; with nil it leaves. If a
+// reroute moves what waits in classes that are gone to others. If a
 // message is about to leave, it goes first. Until then the lane does nothing else, because
 // what it did might overtake the messages that move.
-func (q *backlog) reroute(gone map[*shaper.Class]bool, to *shaper.Class, tag uint16) {
+func (q *backlog) reroute(gone map[*shaper.Class]bool, back *shaper.Class) {
 	if q.moving != nil {
 		gone = maps.Clone(gone)
 		maps.Copy(gone, q.moving.gone)
 	}
-	q.moving = &move{gone, to, tag}
-	q.forget(func(m *message) bool { return gone[m.class.Named()] })
+	q.moving = &move{gone, back}
+	q.forget(q.moving.includes)
 	q.driveMove()
 }
 
@@ -124,12 +142,10 @@ func (m *message) moveTo(to *move) {
 	if from != behind { // otherwise it keeps its place: its turn does not depend on its class
 		q.take(m)
 	}
-	m.class, m.tag = to.class, to.tag
-	switch {
-	case m.lane.isUp() && c.all[to.tag].perMessage:
-		m.tag = c.bucketOf(m.lane.x.now, to.tag, m.seen())
+	if m.class, m.tag = to.target(m); m.lane.isUp() && c.all[m.tag].perMessage {
+		m.tag = c.bucketOf(m.lane.x.now, m.tag, m.seen())
 		m.class = c.all[m.tag].class
-	default:
+	} else {
 		c.use(m.tag)
 	}
 	c.disuse(m.lane.x.now, old)
