@@ -134,6 +134,36 @@ func TestReloadFollowsRules(t *testing.T) {
 	}
 }
 
+// A session that waits for its slot while a reload renames its return class has its answers in the class that follows:
+// nobody is in the one before.
+func TestReloadWhileQueued(t *testing.T) {
+	addr, conns := listen(t)
+	for _, per := range []string{"", `per = "source"`} {
+		text := func(back string) string {
+			return class("c", "1000 messages/s", "max_connections = 1", `overflow = "wait"`) + class(back, "1000 messages/s", per) +
+				listener("l", "smpp", addr, "c", fmt.Sprintf("return_class = %q", back))
+		}
+		r := run(t, text("back"))
+		first, at := r.open(conns)
+		second := r.dial("l")
+		until(t, "the second waits for its slot", func() bool { return len(r.Sessions()) == 2 })
+		old := r.shaper.Class("back")
+		r.reload(text("other"))
+		first.Close()
+		at.Close()
+		upstream := next(t, conns)
+		send(t, upstream, pdu(deliver, 0, 1, "")+pdu(deliver, 0, 2, "")+pdu(deliver, 0, 3, ""))
+		expect(t, second, pdu(deliver, 0, 1, "")+pdu(deliver, 0, 2, "")+pdu(deliver, 0, 3, ""))
+		other := r.shaper.Class("other")
+		until(t, "the answers count in other", func() bool { return other.Stats.Sent[stats.Downstream].Messages.Load() == 3 })
+		if n := old.Stats.Sent[stats.Downstream].Messages.Load(); n != 0 {
+			t.Errorf("%q: %d count in the class before", per, n)
+		}
+		second.Close()
+		upstream.Close()
+	}
+}
+
 // A bind that outlives many reloads leaves the classes that these take away once nothing of it uses them.
 func TestBindLeavesLostClasses(t *testing.T) {
 	addr, conns := listen(t)

@@ -106,10 +106,10 @@ func (m *messages) quit(now time.Time, reason stats.Reason) {
 }
 
 // reroute implements relay: new messages follow the new rules, and so does what waits in a class that
-// is gone.
+// is gone. A session that has not reached its upstream has nothing that waits, but answers will come.
 func (m *messages) reroute(now time.Time, r *routes, who policy.Conn, gone map[*shaper.Class]bool) {
 	m.obey(now, r, who)
-	if m.session.stage == relaying {
+	if m.session.stage < cutting { // else everything was dropped
 		m.machine.Reroute(now, gone, m.session.down.flow.Class())
 	}
 }
