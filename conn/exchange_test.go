@@ -134,6 +134,27 @@ func TestReloadFollowsRules(t *testing.T) {
 	}
 }
 
+// A bind whose listener goes keeps the rules that it had: its messages do not go to the class of the connection. If the class
+// of a rule goes, too, its messages stay in it.
+func TestRulesOutlastTheListener(t *testing.T) {
+	addr, conns := listen(t)
+	keep := class("c", "1000 messages/s") + listener("keep", "smpp", addr, "c")
+	otp, rule := class("otp", "0 messages/s"), "[[rule]]\nlistener = \"l\"\nsource_addr = \"otp*\"\nclass = \"otp\"\n"
+	r := run(t, keep+listener("l", "smpp", addr, "c")+otp+rule)
+	client, upstream := r.open(conns)
+	class := r.shaper.Class("otp")
+	for n, text := range []string{keep + otp, keep, keep} {
+		r.reload(text)
+		send(t, client, submitFrom("otp", uint32(2*n))+submitFrom("bulk", uint32(2*n+1)))
+		expect(t, upstream, submitFrom("bulk", uint32(2*n+1)))
+		if got := class.Backlog().Items; got != int64(n+1) {
+			t.Errorf("%d messages wait after reload %d, want %d", got, n+1, n+1)
+		}
+	}
+	r.reload(keep + listener("l", "smpp", addr, "c"))
+	expect(t, upstream, submitFrom("otp", 0)+submitFrom("otp", 2)+submitFrom("otp", 4))
+}
+
 // A session that waits for its slot while a reload renames its return class has its answers in the class that follows:
 // nobody is in the one before.
 func TestReloadWhileQueued(t *testing.T) {

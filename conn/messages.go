@@ -45,11 +45,15 @@ func settingsOf(l *policy.Listener) frame.Settings {
 	}
 }
 
-// obey gives the machine the rules for messages that the policy has for the session.
+// obey gives the machine the rules for messages that the policy has for the session. If the policy has lost the
+// listener, the session keeps those that it had: they may have named the listener, and gone with it.
 func (m *messages) obey(now time.Time, r *routes, who policy.Conn) {
-	m.machine.Obey(now, who, r.classifier.Messages(who), func(class string) *shaper.Class {
-		return r.classes[class].Join(now, who)
-	})
+	join := func(class string) *shaper.Class { return r.classes[class].Join(now, who) }
+	if !r.classifier.HasListener(who.Listener) {
+		m.machine.Rejoin(now, join)
+		return
+	}
+	m.machine.Obey(now, who, r.classifier.Messages(who), join)
 }
 
 // drive implements driver.

@@ -61,12 +61,20 @@ func (c *classes) init(own *shaper.Class) {
 func (x *Exchange) Obey(now time.Time, who policy.Conn, rules policy.MessageRules, join func(class string) *shaper.Class) {
 	c := &x.classes
 	c.who, c.rules, c.tags = who, rules, c.tags[:0]
-	for _, rule := range rules {
-		tag := c.own
+	for range rules {
+		c.tags = append(c.tags, c.own)
+	}
+	x.Rejoin(now, join)
+}
+
+// Rejoin is Obey of the rules that the exchange has: the policy tells no others, since it has lost the listener. If join
+// returns nil, the policy has lost the class of a rule, too, and its messages stay in it.
+func (x *Exchange) Rejoin(now time.Time, join func(class string) *shaper.Class) {
+	c := &x.classes
+	for i, rule := range c.rules {
 		if class := join(rule.Class); class != nil {
-			tag = c.tag(class, now)
+			c.tags[i] = c.tag(class, now)
 		}
-		c.tags = append(c.tags, tag)
 	}
 	c.keep()
 }

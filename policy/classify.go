@@ -297,6 +297,9 @@ func (m *matcher) match(l *listenerRules, conn *Conn) bool {
 // appliesTo reports whether the rule applies to connections of the listener.
 func (m *matcher) appliesTo(l *listenerRules) bool { return m.applies == nil || m.applies[l.number] }
 
+// HasListener reports whether the policy has a listener of a name.
+func (c *Classifier) HasListener(name string) bool { return c.listeners[name] != nil }
+
 // Messages returns, in file order, the rules that can decide for a message of the
 // connection: those that look at messages, match the connection with their other keys, and
 // stand before the rule that decides for the connection. The first of them that matches a
