@@ -173,6 +173,23 @@ func (f *feed) ready(band int) (n int64) {
 	return n
 }
 
+// some yields children that have something to send, now or later: at most mostLooks of each kind.
+func (f *feed) some(yield func(*node) bool) {
+	for i := range f.rings[borrowing] {
+		line := f.rings[borrowing][i].line
+		for _, seat := range line[:min(len(line), mostLooks)] {
+			if !f.contender(seat.node).isQueue && !yield(seat.node) {
+				return
+			}
+		}
+	}
+	for _, a := range f.changes[:min(len(f.changes), mostLooks)] {
+		if !a.node.asChild.isSeated(borrowing) && !yield(a.node) {
+			return
+		}
+	}
+}
+
 // lag returns by how much the next turn of a contender in a band begins after the latest one did, in units of
 // cost if its weight is 1. Each of the others that are ready sends as much before. A nil contender is one that
 // takes part from now on.

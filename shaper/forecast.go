@@ -41,49 +41,86 @@ func (f forecast) entered(it *Item) time.Time {
 // that it leaves at the sooner of two moments. At the first, what waits before it has left
 // at the assured rate, which the class gets whatever the others do. At the second, each
 // class on the path has sent all that waits in it and beneath it. While a class on the
-// path pauses, all this begins when it goes on. In quiet hours it begins when they end, since
-// nothing of the group leaves before.
+// path pauses, all this begins when it goes on. While one is closed, or if quiet hours begin
+// before, what cannot leave sooner begins when it opens. What waits in open classes goes on
+// meanwhile.
 func (f forecast) leaves(cost *Cost) time.Time {
 	n, resumed := f.node, f.resumes()
 	now := later(f.now, resumed)
-	at := later(f.behind(now, nil, cost), resumed)
-	if quiet := n.pace.closed; n.pace.quieted && now.Before(quiet.Until) && !at.Before(quiet.From) {
-		at = later(at, f.behind(quiet.Until, f.held(), cost))
+	at := later(f.behind(now, (*node).allWaiting, cost), resumed)
+	switch open := f.opens(now, at); {
+	case open == limit.Never:
+		return open
+	case open.After(now):
+		held := func(x *node) sum { return x.heldUntil(open) }
+		at = later(at, f.behind(open, held, cost))
 	}
 	return n.pace.whenOpen(at)
 }
 
-// behind is leaves from a time on, if no class pauses. held is what waits then in each class on the
-// path; nil: what waits there now.
-func (f forecast) behind(now time.Time, held *sum, cost *Cost) time.Time {
+// behind is leaves from a time on, if no class pauses. waiting returns what waits then in a class on the
+// path.
+func (f forecast) behind(now time.Time, waiting func(*node) sum, cost *Cost) time.Time {
 	n := f.node
 	first := n.estimate(now, f.ahead(), cost.In(n.kind))
 	last := first
 	for x := n; x != nil; x = x.parent.Load() {
-		waiting := held
-		if waiting == nil {
-			waiting = &x.waitingCost
-		}
+		all := waiting(x)
 		first = later(first, x.estimate(now, 0, cost.In(x.kind)))
-		last = later(last, x.estimate(now, waiting.in(x.kind)-f.own.In(x.kind), cost.In(x.kind)))
+		last = later(last, x.estimate(now, max(all.in(x.kind)-f.own.In(x.kind), 0), cost.In(x.kind)))
 	}
 	return later(first, earlier(last, f.assured(now, cost)))
 }
 
-// ahead returns what waits before the item in its queue, in the unit of the class.
-func (f forecast) ahead() int64 { return f.node.queueCost - f.own.In(f.node.kind) }
-
-// held returns what waits until the quiet hours of the group end. It does not drain before, as what
-// waits in the classes above may.
-func (f forecast) held() *sum {
-	var all sum
-	for _, group := range f.node.class.owner().quiet.inUse {
-		if group.pace.closed.Until.Equal(f.node.pace.closed.Until) {
-			all.add(&group.waitingCost)
+// opens returns when no class on the path is closed any more, or in quiet hours that an item which would leave at
+// a time has to wait for; a time that has passed if none is.
+func (f forecast) opens(now, at time.Time) (open time.Time) {
+	for x := f.node; x != nil; x = x.parent.Load() {
+		closed, waits := &x.pace.closed, x.class.shadow == nil
+		if waits && closed.Contains(now) || x.pace.quieted && now.Before(closed.Until) && !at.Before(closed.From) {
+			open = later(open, closed.Until)
 		}
 	}
-	return &all
+	return open
 }
+
+// allWaiting returns what waits in a class and beneath it.
+func (n *node) allWaiting() sum { return n.waitingCost }
+
+// heldUntil returns what of this cannot leave before a time, since a class is closed until then, or longer. Of contenders
+// of a kind it looks at mostLooks.
+func (n *node) heldUntil(open time.Time) (all sum) {
+	for x := n; x != nil; x = x.parent.Load() {
+		if x.isClosedUntil(open) {
+			return n.waitingCost
+		}
+	}
+	return n.heldBeneath(open)
+}
+
+// heldBeneath is heldUntil if no class above is closed.
+func (n *node) heldBeneath(open time.Time) (all sum) {
+	switch {
+	case n.waiting == 0:
+	case n.isClosedUntil(open):
+		return n.waitingCost
+	case n.feed != nil:
+		for child := range n.feed.some {
+			held := child.heldBeneath(open)
+			all.add(&held)
+		}
+	}
+	return all
+}
+
+// isClosedUntil reports whether the class is closed just before a time, and not open before.
+func (n *node) isClosedUntil(open time.Time) bool {
+	closed := &n.class.conf.Closed
+	return n.class.shadow == nil && closed.From.Before(open) && !closed.Until.Before(open)
+}
+
+// ahead returns what waits before the item in its queue, in the unit of the class.
+func (f forecast) ahead() int64 { return f.node.queueCost - f.own.In(f.node.kind) }
 
 // resumes returns when no class on the path pauses any more.
 func (f forecast) resumes() (until time.Time) {
