@@ -171,3 +171,23 @@ func TestRefusalForTheSilentIsRemembered(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusalOfALargeItemHoldsNoSmallOne has a window refuse an item for which it has too little room. A smaller one, for which
+// it has room, is expected at once.
+func TestRefusalOfALargeItemHoldsNoSmallOne(t *testing.T) {
+	for _, algorithm := range []Algorithm{FixedWindow, SlidingWindow, SlidingLog} {
+		s := windowed(t, algorithm)
+		m := s.members[0]
+		m.offer(95)
+		s.run(time.Second)
+		m.offer(10)
+		s.run(time.Second)
+		now := m.local()
+		if small := m.lease.Estimate(now, 0, 1).Sub(now); small != 0 {
+			t.Errorf("%v: one that has room is expected in %v", algorithm, small)
+		}
+		if large := m.lease.Estimate(now, 0, 10).Sub(now); large <= 0 {
+			t.Errorf("%v: one that has no room is expected in %v", algorithm, large)
+		}
+	}
+}

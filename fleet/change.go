@@ -72,12 +72,15 @@ func (m *Machine) Leased(now time.Time) (units int64) {
 // is limit.Never if the store is away and nobody knows until when nothing leaves.
 func (l *Lease) Estimate(now time.Time, ahead, n int64) time.Time {
 	m := l.machine
-	at := l.Next(now, ahead, n)
+	at, most := l.Next(now, ahead, n), m.class.costOf(n)
+	if m.class.Algorithm == Slots { // an item leaves at the slot of its unit min(n, burst)
+		most = min(most, m.class.burst())
+	}
 	switch {
 	case m.class.blocks(), m.mode == Stopped && m.absence.hopeless:
 		return limit.Never
 	case at == limit.Never || m.class.Algorithm != Slots:
-		at = l.expect(now, max(ahead+min(m.class.costOf(n), m.class.burst())-1, 0))
+		at = l.expect(now, max(ahead+most-1, 0))
 	}
 	return latest(at, l.paused)
 }
@@ -94,8 +97,12 @@ func (l *Lease) expect(now time.Time, n int64) time.Time {
 		room -= l.used
 	}
 	have, _ := l.inHand(now)
-	if room += have; n < room {
-		return latest(now, l.retry)
+	from := now
+	if n+1-max(have, 0) >= l.denied { // else the store has not been asked for so few since
+		from = latest(from, l.retry)
 	}
-	return limit.After(latest(latest(now, l.retry), l.usedUntil), m.class.Rate.Time(max(n-room, 0)))
+	if room += have; n < room {
+		return from
+	}
+	return limit.After(latest(from, l.usedUntil), m.class.Rate.Time(max(n-room, 0)))
 }
