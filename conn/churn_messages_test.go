@@ -66,6 +66,7 @@ func TestChurnMessages(t *testing.T) {
 			t.Errorf("%d sessions of %s panicked", n, l)
 		}
 	}
+	wantNobody(t, r)
 }
 
 // again repeats do in n goroutines until done.

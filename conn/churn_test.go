@@ -47,6 +47,16 @@ func TestChurn(t *testing.T) {
 	for _, c := range classes {
 		wantUnused(t, c)
 	}
+	wantNobody(t, r)
+}
+
+// wantNobody checks that nobody is in a class that the policy has no more, nor, after a policy without classes, in any.
+func wantNobody(t *testing.T, r *rig) {
+	t.Helper()
+	r.shaper.Apply(nil)
+	for _, c := range r.shaper.Apply(nil) {
+		t.Errorf("somebody is in class %s", c.Name())
+	}
 }
 
 // churned returns policies that share something with each other, each in another way.
