@@ -77,8 +77,14 @@ func (m *messages) changed(*side) { m.drive() }
 // direction waits only the connection, before the relay begins, so nothing is granted here.
 func (m *messages) granted(*direction, time.Time) {}
 
-// finish implements part.
-func (m *messages) finish(result stats.Result) { m.quit(time.Now(), dropReason(result)) }
+// finish implements part. If nothing has moved for too long, it may be the upstream that was silent.
+func (m *messages) finish(result stats.Result) {
+	now := time.Now()
+	if result == stats.TimedOut && m.machine.AwaitsAnswer() {
+		m.session.course.target().Failed(now, upstream.ErrSilent)
+	}
+	m.quit(now, dropReason(result))
+}
 
 // flush implements relay.
 func (m *messages) flush() { m.machine.Flush() }

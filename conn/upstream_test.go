@@ -126,6 +126,41 @@ func TestImpatientClients(t *testing.T) {
 	})
 }
 
+// An upstream of http that takes requests and never answers is ejected when such a session ends by a timeout. If
+// the client has not sent a whole request, or does not read its answer, that says nothing of the upstream.
+func TestSilentUpstreamOfHTTP(t *testing.T) {
+	half := "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhello"
+	for _, c := range []struct {
+		what, sent, answer string
+		leaves, fails      bool
+	}{
+		{"it does not answer", anAsk, "", false, true},
+		{"nor one that has left", anAsk, "", true, true},
+		{"half a request", half, "", false, false},
+		{"half an answer", anAsk, anAnswer + "Content-Length: 9\r\n\r\nhello", false, false},
+		{"no request", "", "", false, false},
+	} {
+		t.Run(c.what, virtual(func(t *testing.T) {
+			addr, conns := listen(t)
+			other, _ := listen(t)
+			r := run(t, class("c", fast)+fmt.Sprintf("[listener.l]\nlisten = \"127.0.0.1:0\"\nprotocol = \"http\"\nupstream = [%q, %q]\nbalance = \"round-robin\"\nclass = \"c\"\n"+
+				"idle_timeout = \"1m\"\nhalf_close_timeout = \"1m\"\n", addr, other))
+			client := r.dial("l")
+			send(t, client, c.sent)
+			server := next(t, conns)
+			expect(t, server, c.sent)
+			send(t, server, c.answer)
+			if c.leaves {
+				client.CloseWrite()
+			}
+			r.awaitEnd(stats.TimedOut, 1)
+			if ejected := strings.Contains(r.log.String(), "an upstream is ejected"); ejected != c.fails {
+				t.Errorf("it is ejected: %v, want %v", ejected, c.fails)
+			}
+		}))
+	}
+}
+
 // The addresses of a host that does not answer leave time for the next host of an SRV record.
 func TestHostsShareTheTime(t *testing.T) {
 	virtually(t, func(t *testing.T) {

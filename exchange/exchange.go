@@ -243,6 +243,13 @@ func (x *Exchange) Rests() bool { return x.up.held()+x.down.held()+x.link.InFlig
 // InFlight returns how many requests have no answer yet.
 func (x *Exchange) InFlight() int { return x.link.InFlight() }
 
+// AwaitsAnswer reports whether it is the provider's turn: it has whole requests, and has begun no answer, and all
+// that came from it before has been written.
+func (x *Exchange) AwaitsAnswer() bool {
+	asked := x.up.isBetween() || x.up.state == ended && len(x.up.out.held) == 0
+	return x.link.InFlight() > 0 && asked && !x.up.found.open && x.down.isBetween() && !x.down.found.open
+}
+
 // Held returns how many bytes of a direction were read and are not written.
 func (x *Exchange) Held(direction stats.Direction) int {
 	if direction == stats.Upstream {
