@@ -344,6 +344,26 @@ func TestResetWhileAnswersAreOwed(t *testing.T) {
 	})
 }
 
+// A message that is found, and has entered no class since its connection holds as much as it may, stays with its rule
+// when a reload takes the listener and the class away.
+func TestFoundMessageStaysWithItsRule(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		addr, conns := listen(t)
+		keep := class("c", "1000 messages/s") + listener("keep", "smpp", addr, "c")
+		r := run(t, keep+listener("l", "smpp", addr, "c")+class("otp", "0 messages/s", `overflow = "wait"`, `queue = "32768 messages"`)+
+			"[[rule]]\nlistener = \"l\"\nsource_addr = \"otp*\"\nclass = \"otp\"\n")
+		client, _ := r.open(conns)
+		go io.WriteString(client, strings.Repeat(submitFrom("otp", 1), 40_000)) // until the client is reset
+		otp := r.shaper.Class("otp")
+		until(t, "the connection holds as much as it may", func() bool { return otp.Backlog().Items == 32768 })
+		r.reload(keep)
+		time.Sleep(time.Minute)
+		if n := r.sent("c", stats.Upstream).Messages.Load(); n != 0 {
+			t.Errorf("%d messages of otp have left by the class of the connection", n)
+		}
+	})
+}
+
 // The reset of such a client comes behind the answer, if it reads that within cutTimeout.
 func TestAnswerArrivesBeforeAResetByUs(t *testing.T) {
 	addr, conns := listen(t)

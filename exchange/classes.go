@@ -127,6 +127,14 @@ func (c *classes) newTag(of tagged) (tag uint16, ok bool) {
 	return uint16(len(c.all) - 1), true
 }
 
+// leads reports whether a rule, or the connection itself, still leads to the class of a tag.
+func (c *classes) leads(tag uint16) bool {
+	if t := &c.all[tag]; t.isBucket {
+		tag = t.key.class
+	}
+	return c.all[tag].kept
+}
+
 // of returns the tag of the class of a message, which has one more use.
 func (c *classes) of(now time.Time, m *frame.Message) uint16 {
 	if len(c.rules) == 0 && !c.all[c.own].perMessage {

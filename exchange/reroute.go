@@ -28,7 +28,7 @@ func (x *Exchange) Reroute(now time.Time, gone map[*shaper.Class]bool, back *sha
 		return
 	}
 	before := x.up.found.tag
-	if gone[x.up.class().Named()] { // the head is gone too, so nobody knows its key any more
+	if gone[x.up.class().Named()] && !x.classes.leads(before) { // the head is gone too, so nobody knows its key any more
 		x.up.found.tag = x.classes.bucketOf(x.now, x.classes.own, nil)
 		defer x.classes.disuse(x.now, before)
 	}
