@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"shaper/policy"
 	"shaper/stats"
 	"shaper/tests/trial"
 )
@@ -362,6 +363,24 @@ func TestFoundMessageStaysWithItsRule(t *testing.T) {
 			t.Errorf("%d messages of otp have left by the class of the connection", n)
 		}
 	})
+}
+
+// While a listener is away, the name of a rule's class may come to mean something that counts no messages. The
+// messages of the rule stay in the class that they had.
+func TestRuleOutlastsItsClass(t *testing.T) {
+	for kind, protocol := range map[string]string{"10 connections/s": "tcp", "1 packets/s": "udp"} {
+		addr, conns := listen(t)
+		keep := class("c", "1000 messages/s") + listener("keep", "smpp", addr, "c")
+		r := run(t, keep+listener("l", "smpp", addr, "c")+class("otp", "0 messages/s")+
+			"[[rule]]\nlistener = \"l\"\nsource_addr = \"otp*\"\nclass = \"otp\"\n")
+		client, _ := r.open(conns)
+		otp := r.shaper.Class("otp")
+		send(t, client, submitFrom("otp", 1)+submitFrom("otp", 2))
+		until(t, "both wait", func() bool { return otp.Backlog().Items == 2 })
+		r.reload(keep + class("otp", kind) + listener("m", protocol, policy.Discard, "otp"))
+		send(t, client, submitFrom("otp", 3)+submitFrom("otp", 4))
+		until(t, "the others wait, too", func() bool { return otp.Backlog().Items == 4 })
+	}
 }
 
 // The reset of such a client comes behind the answer, if it reads that within cutTimeout.

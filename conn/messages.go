@@ -9,6 +9,7 @@ import (
 	"shaper/shaper"
 	"shaper/sock"
 	"shaper/stats"
+	"shaper/unit"
 	"shaper/upstream"
 )
 
@@ -50,7 +51,12 @@ func settingsOf(l *policy.Listener) frame.Settings {
 func (m *messages) obey(now time.Time, r *routes, who policy.Conn) {
 	join := func(class string) *shaper.Class { return r.classes[class].Join(now, who) }
 	if !r.classifier.HasListener(who.Listener) {
-		m.machine.Rejoin(now, join)
+		m.machine.Rejoin(now, func(class string) *shaper.Class {
+			if c := r.classes[class]; c == nil || c.Rate().Kind() == unit.Connections || !limits(c, m.session.conf.Protocol, stats.Upstream) {
+				return nil // its name means something else now, which would limit no message
+			}
+			return join(class)
+		})
 		return
 	}
 	m.machine.Obey(now, who, r.classifier.Messages(who), join)
