@@ -20,13 +20,16 @@ type goneClass struct {
 // How long the classes go on before somebody asks whether they still matter. Sessions enter a class by the routes before
 // until the reload is over, so that takes longer than a reload.
 const (
-	askGoneAfter = time.Second
-	askGoneBy    = time.Hour
+	askGoneAfter     = time.Second
+	askReplacedAfter = time.Minute
+	askGoneBy        = time.Hour
 )
 
 // add notes a class that the policy has no more.
 func (g gone) add(now time.Time, c *Class, replaced bool) {
-	g[c] = &goneClass{replaced, c.askAgain(now)}
+	of := &goneClass{replaced: replaced}
+	of.next = of.askAgain(now, c)
+	g[c] = of
 }
 
 // forget forgets the classes that matter no more. It returns when to ask again; limit.Never if there is none.
@@ -34,11 +37,13 @@ func (g gone) forget(now time.Time) (next time.Time) {
 	next = limit.Never
 	for c, of := range g {
 		if !of.next.After(now) {
+			for c.keys != nil && c.keys.forgetSome(now) { // buckets that linger are users, too
+			}
 			if !c.hasUsers() && (of.replaced || !c.matters(now)) {
 				delete(g, c)
 				continue
 			}
-			of.next = c.askAgain(now)
+			of.next = of.askAgain(now, c)
 		}
 		next = earlier(next, of.next)
 	}
@@ -75,10 +80,14 @@ func (c *Class) hasUsers() bool {
 		k != nil && (len(k.active) > 0 || k.shared != nil && k.shared.joined.Load() > 0)
 }
 
-// askAgain returns when a class of which something has left now may matter no more.
-func (c *Class) askAgain(now time.Time) time.Time {
+// askAgain returns when a class of which something has left now may matter no more. One that was replaced matters to
+// its users only.
+func (of *goneClass) askAgain(now time.Time, c *Class) time.Time {
 	horizon := c.pace.horizon()
-	if c.keys != nil {
+	switch {
+	case of.replaced:
+		horizon = askReplacedAfter
+	case c.keys != nil:
 		horizon = c.keys.pace.horizon()
 	}
 	return now.Add(min(max(horizon, askGoneAfter), askGoneBy))

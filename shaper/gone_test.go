@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -254,4 +255,31 @@ func TestClassComesBackIntoTheLedger(t *testing.T) {
 			t.Errorf("%d leave after a crash, want 100, or up to a lease less", n)
 		}
 	}, conf, other)
+}
+
+// A class that is gone is forgotten though a bucket of it still lingered when it went. One that was replaced, and that
+// nobody uses, is kept for a minute or so, however long its window is.
+func TestGoneClassesAreBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		bucket := s.Class("test").Join(time.Now(), client(1))
+		bucket.Provider().Throttled(time.Now(), time.Minute, "429")
+		bucket.Quit(time.Now())
+		s.Apply(nil)
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		if n := remembered(s); n != 0 {
+			t.Errorf("%d classes are remembered", n)
+		}
+	}, perSource(10, leakyClass("10 packets/s")))
+
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		for n := range 300 {
+			s.Apply([]policy.Class{classBy(policy.FixedWindow, fmt.Sprintf("1000 %s/day", []string{"packets", "messages"}[n%2]))})
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		if n := remembered(s); n > 70 {
+			t.Errorf("%d classes that were replaced are remembered", n)
+		}
+	}, classBy(policy.FixedWindow, "1000 messages/day"))
 }
