@@ -10,14 +10,14 @@ import (
 	"shaper/unit"
 )
 
-// readClass reads the counters of a class, and what its policy says.
-func readClass(c *shaper.Class) stats.ClassReading {
-	now := time.Now()
+// readClass reads the counters of a class, and what its policy says. waits is what waits in it and beneath it.
+func readClass(c *shaper.Class, now time.Time, waits shaper.Waiting) stats.ClassReading {
 	conf := c.Policy().Shown(now)
 	r := c.Stats.Read()
 	r.Name, r.Algorithm = conf.Name, string(conf.Algorithm)
 	backlog := c.Backlog()
 	r.BacklogItems, r.BacklogBytes = backlog.Items, backlog.Bytes
+	r.Oldest = stats.Seconds(waits.Oldest)
 	_, drain := c.Estimate().Drain(now)
 	r.Drain = stats.Seconds(drain)
 	r.Sessions = c.Sessions()

@@ -50,9 +50,10 @@ func (p page) Summary() any {
 // Classes implements [web.Source].
 func (p page) Classes() []web.Class {
 	now, live, set := time.Now(), p.d.shaper.Classes(), p.d.keeper.view.Load().setClasses()
+	waiting := p.d.shaper.Waiting(now, nil)
 	all := make([]web.Class, len(live))
 	for i, c := range live {
-		all[i] = rowOf(c, p.d.meter.rate(c), now)
+		all[i] = rowOf(c, p.d.meter.rate(c), now, waiting[c])
 		all[i].Set = set[c.Name()]
 	}
 	return all
@@ -72,15 +73,15 @@ func samplesOf(live []*shaper.Class) []web.Sample {
 	return all
 }
 
-// rowOf returns a class as the tree shows it. perSecond is what it sent in the last second. It reads no
-// more than the tree shows: a page asks for all classes, again and again.
-func rowOf(c *shaper.Class, perSecond float64, now time.Time) web.Class {
+// rowOf returns a class as the tree shows it. perSecond is what it sent in the last second, and waiting what waits in it and
+// beneath it. It reads no more than the tree shows: a page asks for all classes, again and again.
+func rowOf(c *shaper.Class, perSecond float64, now time.Time, waiting shaper.Waiting) web.Class {
 	conf := c.Policy().Shown(now)
 	limit, backlog, waits := conf.Limit(), c.Backlog(), c.Stats.Wait.Read()
 	_, drain := c.Estimate().Drain(now)
 	row := web.Class{
 		Name: conf.Name, Parent: conf.Parent, Rate: conf.Rate.String(), Shadow: conf.Shadow, Now: c.Rate().Like(perSecond),
-		Items: backlog.Items, Bytes: backlog.Bytes, WaitsFor: c.Status().Waits(now),
+		Items: backlog.Items, Bytes: backlog.Bytes, Oldest: stats.Seconds(waiting.Oldest), WaitsFor: c.Status().Waits(now),
 		P50: stats.Seconds(waits.Quantile(0.50)), P99: stats.Seconds(waits.Quantile(0.99)), Drain: stats.Seconds(drain),
 		Throttled: c.Stats.Throttled.Sum(),
 	}
@@ -104,7 +105,7 @@ func (p page) Class(name string) (reading any, why string, ok bool) {
 	if !ok || class == nil {
 		return nil, "", false
 	}
-	return p.d.readClasses([]*shaper.Class{class})[0], w.String(), true
+	return p.d.readClasses([]*shaper.Class{class}, class)[0], w.String(), true
 }
 
 // list is a list that may be cut.

@@ -99,8 +99,10 @@ func (d *daemon) reading() stats.Status {
 		Reload:     v.outcome,
 		Listeners:  d.server.Listeners(),
 	}
+	now := time.Now()
+	waiting := d.shaper.Waiting(now, nil)
 	for _, c := range d.shaper.Classes() {
-		s.Classes = append(s.Classes, readClass(c))
+		s.Classes = append(s.Classes, readClass(c, now, waiting[c]))
 	}
 	s.Pacers = stats.ReadPacers(d.shaper.Lateness())
 	s.Pacers.Punctual = d.shaper.Punctual()
@@ -126,16 +128,16 @@ func absolute(path string) string {
 }
 
 // classes returns all classes with their current rates, sorted by name.
-func (d *daemon) classes() []Class { return d.readClasses(d.shaper.Classes()) }
+func (d *daemon) classes() []Class { return d.readClasses(d.shaper.Classes(), nil) }
 
-// readClasses returns some classes with their current rates.
-func (d *daemon) readClasses(some []*shaper.Class) []Class {
-	v := d.keeper.view.Load()
-	set, scheduled := v.setClasses(), schedules(v.policy, time.Now())
+// readClasses returns some classes with their current rates, all of them at or beneath the class top if that is not nil.
+func (d *daemon) readClasses(some []*shaper.Class, top *shaper.Class) []Class {
+	v, at := d.keeper.view.Load(), time.Now()
+	set, scheduled, waiting := v.setClasses(), schedules(v.policy, at), d.shaper.Waiting(at, top)
 	all := make([]Class, 0, len(some)) // a reading is large
 	for _, c := range some {
 		limit, now := c.Rate(), d.meter.rate(c)
-		reading := readClass(c)
+		reading := readClass(c, at, waiting[c])
 		d.engine.fleets.mark(&reading)
 		all = append(all, Class{
 			ClassReading: reading,

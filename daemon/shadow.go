@@ -114,7 +114,7 @@ func (c *candidate) divergence(class *shaper.Class) Divergence {
 	conf := class.Policy()
 	one := Divergence{Name: conf.Name, Parent: conf.Parent, Rate: readRate(conf.Limit()), ShadowReading: class.Stats.ReadShadow()}
 	if live := c.force.Class(conf.Name); live != nil {
-		one.Live = since(readClass(live), c.before[conf.Name])
+		one.Live = since(readClass(live, time.Now(), shaper.Waiting{}), c.before[conf.Name])
 	}
 	return one
 }
@@ -172,7 +172,7 @@ func (c *candidate) start(d *daemon, by caller, p *policy.Policy, warnings polic
 		Notes: noteListeners(p, d.keeper.view.Load().policy)}
 	c.trial, c.before = shaper.NewTrial(now, p.Classes), map[string]stats.ClassReading{}
 	for _, class := range c.force.Classes() {
-		c.before[class.Name()] = readClass(class)
+		c.before[class.Name()] = readClass(class, now, shaper.Waiting{})
 	}
 	d.server.Shadow(p, c.trial)
 	return c.shadow

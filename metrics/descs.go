@@ -43,6 +43,8 @@ var (
 		"Bytes that wait in the class.", "class")
 	backlogItems = both("class_backlog_items",
 		"Items that wait in the class.", "class")
+	oldest = desc("class_oldest_seconds",
+		"How long the item has waited that has waited longest in the class; 0 if nothing waits.", "class")
 	wait = desc("class_wait_seconds",
 		"How long items waited in the class. An item that left at once counts as 0.", "class")
 	heldTime = desc("class_held_until_timestamp_seconds",

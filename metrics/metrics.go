@@ -164,6 +164,7 @@ func (s sender) class(c stats.ClassReading) {
 	for d := range stats.Directions() {
 		s.counter(sentRequests, c.Sent[d].Requests, c.Name, d.String())
 	}
+	s.gauge(oldest, seconds(c.Oldest), c.Name)
 	s.metrics <- newHistogram(wait, c.Wait, waitBuckets, c.Name)
 	if c.Rate.Unit == "messages" || c.Rate.Unit == "tokens" {
 		s.feedback(c)

@@ -47,7 +47,7 @@ func fixed() stats.Status {
 		{Window: "1h", Size: 20, Remaining: 18, Resets: time.Unix(1_700_000_100, 500_000_000)},
 		{Window: "1m", Size: 10, Remaining: 9}, // it slides
 	}
-	class.BacklogBytes, class.BacklogItems = 80, 5
+	class.BacklogBytes, class.BacklogItems, class.Oldest = 80, 5, stats.Seconds(17*time.Hour)
 	class.WaitsFor = &stats.Hold{Class: "acme", Limit: "20 packets/h", Until: time.Unix(1_700_000_200, 0)}
 	class.Name, class.Rate = "acme", stats.RateReading{Text: "30 packets/min", PerSecond: 0.5, Unit: "packets"}
 

@@ -142,3 +142,11 @@ func earlier(a, b time.Time) time.Time {
 	}
 	return b
 }
+
+// earlierKnown returns the earlier of two times; one that is zero is not known, and does not count.
+func earlierKnown(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

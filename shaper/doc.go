@@ -10,6 +10,7 @@
 //	waiter        a goroutine waits until its items may leave
 //	flow          one direction of a session
 //	keep          the budgets of all classes outlive the process
+//	beneath       what waits in a class and in those beneath it, for people
 //	shaper        the live classes of a policy, and how a reload changes them
 //	gone          classes that the policy has no more, in case they come back
 //	new           makes classes, trees and trials from policies

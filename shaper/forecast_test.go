@@ -132,7 +132,7 @@ func TestForecastOfRandomBuckets(t *testing.T) {
 		}
 		it := &Item{Cost: Cost{Messages: 1 + r.Int64N(largestItem)}}
 		slack := it.Cost.Messages + largestItem
-		for _, other := range keys.keys.waiting {
+		for other := range waitingBuckets(keys) {
 			if other != bucket {
 				slack += min(other.waitingCost.messages, 3*largestItem)
 			}
@@ -181,7 +181,7 @@ func randomBuckets(r *rand.Rand) (s *sim, keys *Class) {
 func checkDepths(t *testing.T, c *Class) {
 	t.Helper()
 	var want depths
-	for _, bucket := range c.keys.waiting {
+	for bucket := range waitingBuckets(c) {
 		want.count(max(bucket.waitingCost.in(c.kind), bucket.waiting), 1)
 	}
 	if got := *c.feed.depths; !slices.Equal(got[1:], want[1:]) {

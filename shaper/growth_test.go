@@ -78,6 +78,7 @@ func lookAtKeys(_ *testing.B, n int) trial.Grown {
 	return trial.Grown{Op: func(i int) {
 		c.Status().Waits(at(time.Duration(i)))
 		c.Estimate().Drain(at(time.Duration(i)))
+		c.Status().Oldest()
 	}}
 }
 

@@ -35,13 +35,13 @@ type keys struct {
 	spentAt time.Time    // a new bucket begins as if it had let out a full burst at this time; zero: nothing
 	active  map[policy.Key]*Class
 	idle    idleKeys
-	shared  *Class      // the bucket of keys for which there is no room; nil: there was room for all
-	visited visitors    // the keys that have been there since it owed nothing last
-	waiting []*Class    // buckets in which something waits, in no order
-	linger  []*Class    // buckets that nobody uses and that must stay for a while; see letLinger
-	spare   []*Class    // buckets without a key, for other keys
-	blank   bucketState // what reuse gives to a key that is not remembered; no limiter: it is not computed
-	silence *silence    // of the ledger, towards all buckets
+	shared  *Class             // the bucket of keys for which there is no room; nil: there was room for all
+	visited visitors           // the keys that have been there since it owed nothing last
+	waiting leaky.Queue[Class] // buckets in which something waits; the one in which something has waited without a break for longest is the first
+	linger  []*Class           // buckets that nobody uses and that must stay for a while; see letLinger
+	spare   []*Class           // buckets without a key, for other keys
+	blank   bucketState        // what reuse gives to a key that is not remembered; no limiter: it is not computed
+	silence *silence           // of the ledger, towards all buckets
 }
 
 // A perKind is what follows from a policy.Per, and is asked for each message.
@@ -65,9 +65,10 @@ type membership struct {
 
 	// Guarded by the lock of the tree.
 	key     policy.Key
-	lingers bool  // it is in keys.linger
-	isSpare bool  // it is in keys.spare
-	seat    int32 // in keys.waiting, plus 1; 0: it has none
+	lingers bool                 // it is in keys.linger
+	isSpare bool                 // it is in keys.spare
+	waits   bool                 // it is in keys.waiting
+	place   leaky.Element[Class] // its place there
 }
 
 // newKeys returns the keys of a class that gets the policy conf.
@@ -403,7 +404,8 @@ func withBuckets(c *Class, do func(*Class)) {
 
 // withWaiting calls do with the queues in which something waits: that of the class, those of its
 // buckets and of the groups of all. If something waits in many buckets, it calls do for mostNodes
-// of them, and for the one whose turn is the next: the tree is locked meanwhile, and nothing leaves.
+// of them, those in which something has waited without a break for longest, and for the one whose turn is
+// the next: the tree is locked meanwhile, and nothing leaves.
 func withWaiting(c *Class, do func(*Class)) {
 	each := func(c *Class) {
 		for _, group := range c.quiet.inUse {
@@ -419,15 +421,13 @@ func withWaiting(c *Class, do func(*Class)) {
 	if c.keys == nil {
 		return
 	}
-	some := c.keys.waiting
-	if len(some) > mostNodes {
-		some = some[:mostNodes]
+	if c.keys.waiting.Len() > mostNodes {
 		if first := c.feed.first(); first != nil {
 			each(first.class)
 		}
 	}
-	for _, bucket := range some {
-		each(bucket)
+	for i, e := 0, c.keys.waiting.Front(); e != nil && i < mostNodes; i, e = i+1, e.Next() {
+		each(e.Value)
 	}
 }
 

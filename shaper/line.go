@@ -2,6 +2,7 @@ package shaper
 
 import (
 	"math/bits"
+	"time"
 
 	"shaper/leaky"
 	"shaper/unit"
@@ -37,6 +38,18 @@ func (l *line) front() *Item {
 	return nil
 }
 
+// oldest returns when the item came that has waited in the queue for longest; zero if none waits. Items that are First
+// stand before others that came earlier.
+func (l *line) oldest() (came time.Time) {
+	for e := l.queue.Front(); e != nil; e = e.Next() {
+		came = earlierKnown(came, e.Value.arrived)
+		if !e.Value.First {
+			break
+		}
+	}
+	return came
+}
+
 // needsNoRoom reports whether an item waits even if the queue has no room. The number of
 // sources bounds patient items, and the room that there was bounds accepted ones.
 func (l *line) needsNoRoom(it *Item) bool { return it.Accepted || it.Patient && l.patient }
@@ -58,16 +71,14 @@ func (k *keys) noteWaiting(c *Class) {
 		k.class.feed.depths.count(depth, 1)
 		c.depth = depth
 	}
-	waits, last := c.waiting > 0, len(k.waiting)-1
-	switch {
-	case waits == (c.seat > 0):
+	switch waits := c.waiting > 0; {
+	case waits == c.waits:
 	case waits:
-		k.waiting = append(k.waiting, c)
-		c.seat = int32(len(k.waiting))
+		c.place.Value, c.waits = c, true
+		k.waiting.Push(&c.place)
 	default:
-		moved := k.waiting[last]
-		k.waiting[c.seat-1], moved.seat = moved, c.seat
-		k.waiting[last], k.waiting, c.seat = nil, k.waiting[:last], 0
+		k.waiting.Remove(&c.place)
+		c.waits = false
 	}
 }
 

@@ -75,11 +75,11 @@ func (r *rehearsal) add(n, parent *node, path []*node) {
 		}
 	}
 	if n.class.backing.share != nil && n.class.keys != nil {
-		for _, bucket := range n.class.keys.waiting { // without a grant they are in no heap
+		for e := n.class.keys.waiting.Front(); e != nil; e = e.Next() { // without a grant they are in no heap
 			if r.inexact = true; len(r.nodes) >= mostNodes {
 				break
 			}
-			r.add(&bucket.node, n, path)
+			r.add(&e.Value.node, n, path)
 		}
 	}
 }

@@ -32,6 +32,22 @@ func (s Status) Why(now time.Time) Why {
 	return w
 }
 
+// Oldest returns when the item came that has waited for longest in the queues of the class, of its buckets and of its
+// groups; zero if none waits there. If something waits in more than a thousand buckets, Oldest looks at those
+// thousand in which something has waited without a break for longest. So an item in another one has waited for less long than
+// each of these has had items.
+func (s Status) Oldest() (came time.Time) {
+	c := s.class
+	root := c.lock()
+	withWaiting(c, func(c *Class) { came = earlierKnown(came, c.oldest()) })
+	former := c.former
+	root.mu.Unlock()
+	if former != nil {
+		came = earlierKnown(came, former.Status().Oldest())
+	}
+	return came
+}
+
 // Waits returns what the next item waits for at now. It looks at the queues of the class, of its
 // buckets and of its groups. If only classes beneath have items, it returns what holds those up in
 // this class and above. If no item waits, but sessions wait for a slot of the class or of

@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"iter"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -31,6 +32,26 @@ func drainsNaively(c *Class, now time.Time) (cost int64, drain time.Duration) {
 		}
 	})
 	return cost, drain
+}
+
+// waitingBuckets yields the buckets of a class in which something waits.
+func waitingBuckets(c *Class) iter.Seq[*Class] {
+	return func(yield func(*Class) bool) {
+		for e := c.keys.waiting.Front(); e != nil && yield(e.Value); e = e.Next() {
+		}
+	}
+}
+
+// oldestNaively looks at every item.
+func oldestNaively(c *Class) (came time.Time) {
+	withQueues(c, func(c *Class) {
+		for e := c.queue.Front(); e != nil; e = e.Next() {
+			if at := e.Value.arrived; came.IsZero() || at.Before(came) {
+				came = at
+			}
+		}
+	})
+	return came
 }
 
 // While items come, leave and are given up at random, keys.waiting has the buckets in which something
@@ -103,17 +124,20 @@ func checkWaiting(t *testing.T, c *Class, now time.Time) {
 	for _, bucket := range c.keys.active {
 		if bucket.waiting > 0 {
 			busy++
-			if i := bucket.seat - 1; i < 0 || c.keys.waiting[i] != bucket {
-				t.Fatalf("a bucket with %d items has seat %d", bucket.waiting, bucket.seat)
+			if !bucket.waits {
+				t.Fatalf("a bucket with %d items is not in keys.waiting", bucket.waiting)
 			}
 		}
 	}
-	if busy != len(c.keys.waiting) {
-		t.Fatalf("%d buckets have items, and %d have seats", busy, len(c.keys.waiting))
+	if n := c.keys.waiting.Len(); busy != n {
+		t.Fatalf("%d buckets have items, and %d are in keys.waiting", busy, n)
 	}
 	wantCost, wantDrain := drainsNaively(c, now)
 	if cost, drain := c.Estimate().Drain(now); cost != wantCost || drain != wantDrain {
 		t.Fatalf("the class drains %d in %v, want %d in %v", cost, drain, wantCost, wantDrain)
+	}
+	if got, want := c.Status().Oldest(), oldestNaively(c); !got.Equal(want) {
+		t.Fatalf("the oldest item came at %v, want %v", got, want)
 	}
 	got, want := c.Status().Waits(now), waitsNaively(c, now)
 	if (got == nil) != (want == nil) || got != nil && !got.Until.Equal(want.Until) {
@@ -133,7 +157,8 @@ func floodKeys(keys int) *Class {
 	return c
 }
 
-// With more waiting buckets than are looked at, the next to leave is known exactly.
+// With more waiting buckets than are looked at, the next to leave is known exactly, and the oldest item too while no bucket
+// becomes empty.
 func TestWaitsOfManyBuckets(t *testing.T) {
 	const keys = 3 * mostNodes
 	c := floodKeys(keys)
@@ -144,6 +169,9 @@ func TestWaitsOfManyBuckets(t *testing.T) {
 		}
 		if got, want := c.Status().Waits(now), waitsNaively(c, now); got == nil || !got.Until.Equal(want.Until) {
 			t.Fatalf("the class waits for %v, want %v", got, want)
+		}
+		if got, want := c.Status().Oldest(), oldestNaively(c); got.IsZero() || !got.Equal(want) {
+			t.Fatalf("the oldest item came at %v, want %v", got, want)
 		}
 		cost, drain := c.Estimate().Drain(now)
 		if want, most := drainsNaively(c, now); cost != want || drain > most || drain < most/2 {
@@ -159,5 +187,6 @@ func BenchmarkWaitsOfKeys(b *testing.B) {
 	for b.Loop() {
 		c.Status().Waits(now)
 		c.Estimate().Drain(now)
+		c.Status().Oldest()
 	}
 }

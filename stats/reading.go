@@ -107,9 +107,10 @@ type ClassReading struct {
 	KeysShared uint64                      `json:"keys_shared,omitempty"` // sessions that share a bucket because max_keys leaves no bucket for their key
 
 	// What waits now.
-	WaitsFor     *Hold `json:"waits_for,omitempty"` // nil if nothing waits, or only for its turn
-	BacklogBytes int64 `json:"backlog_bytes"`       // payload
-	BacklogItems int64 `json:"backlog_items"`
+	WaitsFor     *Hold   `json:"waits_for,omitempty"` // nil if nothing waits, or only for its turn
+	BacklogBytes int64   `json:"backlog_bytes"`       // payload
+	BacklogItems int64   `json:"backlog_items"`
+	Oldest       Seconds `json:"oldest"` // how long the item has waited that has waited longest; 0 if none waits
 
 	// How long items have waited since the class was created, which Read fills in.
 	Wait    HistogramReading `json:"-"`

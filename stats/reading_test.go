@@ -55,7 +55,7 @@ func TestClassJSON(t *testing.T) {
 	r.Name, r.Parent, r.Algorithm, r.Burst, r.Weight = "acme", "uplink", "leaky", "", 1
 	r.Ceil = &RateReading{"60 messages/s", 60, "messages"}
 	r.Rate = RateReading{"30 messages/s", 30, "messages"}
-	r.Drain = Seconds(1500 * time.Millisecond)
+	r.Drain, r.Oldest = Seconds(1500*time.Millisecond), Seconds(17*time.Hour+30*time.Minute)
 	zero := `{"items":0,"bytes":0}`
 	losses := func(reason, loss string) string {
 		s := `{"closed":Z,"max_wait":Z,"no_session":Z,"queue_full":Z,"reset":Z,"stopped":Z,"timeout":Z}`
@@ -68,7 +68,7 @@ func TestClassJSON(t *testing.T) {
 		`"upstream":{"bytes":1500,"packets":1,"messages":0,"connections":0}},` +
 		`"dropped":` + losses("queue_full", `{"items":2,"bytes":140}`) + `,` +
 		`"refused":` + losses("max_wait", `{"items":1,"bytes":7}`) + `,` +
-		`"overlimits":3,"backlog_bytes":64,"backlog_items":1,"wait_p50_seconds":0,"wait_p99_seconds":1}`
+		`"overlimits":3,"backlog_bytes":64,"backlog_items":1,"oldest":63000,"wait_p50_seconds":0,"wait_p99_seconds":1}`
 	if got := encode(t, r); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -48,12 +48,19 @@ func TestDashboard(t *testing.T) {
 	b.open("http://" + p.status().HTTP + "/")
 
 	b.await("the class that waits says what for", `document.querySelector("main tbody")?.innerText.includes("waits for 1 messages/h until ")`)
+	b.eval(`[...document.querySelectorAll("th button")].find((head) => head.textContent === "Oldest").click()`)
+	b.await("a click on the head sorts by what has waited longest", `(() => {
+		const head = document.querySelector('th[aria-sort="descending"]');
+		const shown = [...document.querySelectorAll("main tbody tr")].map((row) => row.cells[head.cellIndex].innerText);
+		return head.textContent === "Oldest" && shown.slice(0, 2).every((text) => /^[\d.]+ m?s$/.test(text)) && shown.slice(2).join() === "–,–";
+	})()`)
 	b.eval(`document.querySelector('a[href="#class/bulk"]').click()`)
 	b.await("one click later it says why", `document.querySelector(".why")?.textContent.includes("waiting items: 49; the next leaves at")`)
 	want := strings.TrimSpace(strings.SplitN(p.must("why", "bulk"), "\n", 3)[1])
 	if got := b.eval(`document.querySelector(".why li:nth-child(2)").textContent`); got != want {
 		t.Errorf("the page says %q, shaper why says %q", got, want)
 	}
+	b.await("and for how long the oldest message has waited", `/oldest waits for\s*\d+(\.\d+)? s/.test(document.querySelector("main").innerText)`)
 	b.await("the curves are drawn, and the second one is at 49", `document.querySelectorAll("canvas").length === 3
 		&& document.querySelectorAll("[role=img]")[1].ariaLabel.includes("last 49 at")`)
 	p.must("set", "otp", "rate=5 messages/s")

@@ -75,7 +75,7 @@ func TestAccountsInDocuments(t *testing.T) {
 			t.Errorf("%s does not say: %s", what, c.says)
 		}
 	}
-	for _, column := range []string{"NOW", "BACKLOG", "ITEMS", "P50", "P99", "DROPPED", "REFUSED", "OVERLIMITS"} {
+	for _, column := range []string{"NOW", "BACKLOG", "ITEMS", "OLDEST", "P50", "P99", "DROPPED", "REFUSED", "OVERLIMITS"} {
 		if !regexp.MustCompile(`\b` + column + `\b`).MatchString(looking) {
 			t.Errorf("docs/operations.md does not say of %s that it includes the classes beneath", column)
 		}

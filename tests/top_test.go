@@ -73,7 +73,7 @@ func TestTop(t *testing.T) {
 	m.await("ready>") // tmux cuts spaces at the ends of lines
 	m.press(fmt.Sprintf("%s -c %s top; echo \"it ended with $?\"", plain(), p.config), "Enter")
 
-	tree := m.await("aggregator", "    bulk ", "    otp ", "  idle ", "1 mess…, 59m", "4 classes, something waits in 2", "q quit")
+	tree := m.await("aggregator", "    bulk ", "    otp ", "  idle ", "  1 mess", ", 59m", "4 classes, something waits in 2", "q quit")
 	if len(tree) != 24 || strings.Contains(strings.Join(tree, ""), "ready>") {
 		t.Errorf("the tree has %d lines: %q", len(tree), tree)
 	}

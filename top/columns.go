@@ -35,6 +35,7 @@ var columns = []column{
 	{name: "LOAD", right: true, text: func(r row, _ time.Time) string { return percent(r.of.Load) }},
 	{name: "ITEMS", right: true, text: func(r row, _ time.Time) string { return strconv.FormatInt(r.of.Items, 10) }},
 	{name: "BACKLOG", right: true, text: func(r row, _ time.Time) string { return human.Bytes(r.of.Bytes) }},
+	{name: "OLDEST", right: true, text: func(r row, _ time.Time) string { return oldestText(r.of) }},
 	{name: "P50", right: true, text: func(r row, _ time.Time) string { return human.Duration(r.of.P50) }},
 	{name: "P99", right: true, text: func(r row, _ time.Time) string { return human.Duration(r.of.P99) }},
 	{name: "DRAIN", right: true, text: func(r row, _ time.Time) string { return drainText(r.of) }},
@@ -59,7 +60,7 @@ var spare = []struct {
 	hold int
 }{
 	{"CEIL", 24}, {"BACKLOG", 24}, {"P50", 24}, {"THROTTLED", 24}, {"LOAD", 24},
-	{"DROPPED", leastHold}, {"REFUSED", leastHold}, {"P99", leastHold}, {"DRAIN", leastHold}, {"ITEMS", leastHold},
+	{"DROPPED", leastHold}, {"REFUSED", leastHold}, {"P99", leastHold}, {"DRAIN", leastHold}, {"OLDEST", leastHold}, {"ITEMS", leastHold},
 }
 
 // An order of the classes. The largest figures come first.
@@ -72,6 +73,7 @@ type order struct {
 var orders = []order{
 	{name: classColumn, compare: func(a, b *web.Class) int { return strings.Compare(a.Name, b.Name) }},
 	{name: "ITEMS", compare: func(a, b *web.Class) int { return cmp.Compare(b.Items, a.Items) }},
+	{name: "OLDEST", compare: func(a, b *web.Class) int { return cmp.Compare(b.Oldest, a.Oldest) }},
 	{name: "LOAD", compare: func(a, b *web.Class) int { return cmp.Compare(b.Load, a.Load) }},
 	{name: "P99", compare: func(a, b *web.Class) int { return cmp.Compare(b.P99, a.P99) }},
 	{name: "DRAIN", compare: func(a, b *web.Class) int { return cmp.Compare(b.Drain, a.Drain) }},
@@ -137,6 +139,14 @@ func rateText(c *web.Class) string {
 		return "*" + c.Rate
 	}
 	return c.Rate
+}
+
+// oldestText returns how long the item has waited that has waited longest in a class.
+func oldestText(c *web.Class) string {
+	if c.Items == 0 {
+		return "-"
+	}
+	return human.Duration(c.Oldest)
 }
 
 // drainText returns when all that waits in a class will have left; that of what waits only beneath it

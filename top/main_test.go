@@ -54,14 +54,14 @@ func seconds(s float64) stats.Seconds { return stats.Seconds(s * float64(time.Se
 // pauses, one with a long name.
 func classes() []web.Class {
 	return []web.Class{
-		{Name: "aggregator", Rate: "20 messages/s", Now: "18.2 messages/s", Load: 0.91, Items: 52, Bytes: 4200, P50: seconds(0.3), P99: seconds(1.5)},
-		{Name: "bulk", Parent: "aggregator", Rate: "1 messages/h", Now: "0 messages/s", Items: 49, Bytes: 3920, Drain: seconds(176400), Refused: 3,
+		{Name: "aggregator", Rate: "20 messages/s", Now: "18.2 messages/s", Load: 0.91, Items: 52, Bytes: 4200, Oldest: seconds(63000), P50: seconds(0.3), P99: seconds(1.5)},
+		{Name: "bulk", Parent: "aggregator", Rate: "1 messages/h", Now: "0 messages/s", Items: 49, Bytes: 3920, Oldest: seconds(63000), Drain: seconds(176400), Refused: 3,
 			WaitsFor: &stats.Hold{Class: "bulk", Limit: "1 messages/h", Until: noon.Add(59*time.Minute + 12*time.Second)}},
-		{Name: "otp", Parent: "aggregator", Rate: "10 messages/s", Ceil: "20 messages/s", Set: true, Now: "9.98 messages/s", Load: 0.499, Items: 3, Bytes: 280,
+		{Name: "otp", Parent: "aggregator", Rate: "10 messages/s", Ceil: "20 messages/s", Set: true, Now: "9.98 messages/s", Load: 0.499, Items: 3, Bytes: 280, Oldest: seconds(0.28),
 			P50: seconds(0.3), P99: seconds(1.5), Drain: seconds(0.3), Throttled: 7, PausedUntil: noon.Add(4200 * time.Millisecond),
 			WaitsFor: &stats.Hold{Class: "aggregator", Limit: "20 messages/s", Until: noon.Add(40 * time.Millisecond)}},
-		{Name: "partner-of-the-north-with-a-long-name", Rate: "1mbit", Now: "998kbit", Load: 0.998, Items: 1, Bytes: 1500, P50: seconds(0.01), P99: seconds(0.02), Drain: seconds(0.012), Dropped: 12345},
-		{Name: "stopped", Rate: "0bit", Now: "0bit", Items: 2, Bytes: 99, Drain: stats.Never},
+		{Name: "partner-of-the-north-with-a-long-name", Rate: "1mbit", Now: "998kbit", Load: 0.998, Items: 1, Bytes: 1500, Oldest: seconds(0.009), P50: seconds(0.01), P99: seconds(0.02), Drain: seconds(0.012), Dropped: 12345},
+		{Name: "stopped", Rate: "0bit", Now: "0bit", Items: 2, Bytes: 99, Oldest: seconds(30), Drain: stats.Never},
 	}
 }
 

@@ -25,14 +25,14 @@ func (m *model) names() (all string) {
 }
 
 func TestKeysInTree(t *testing.T) {
-	few := []web.Class{{Name: "a", Items: 1}, {Name: "b", Parent: "a", Items: 9, Load: 0.1}, {Name: "c", Parent: "a", Load: 0.9}, {Name: "dab"}}
+	few := []web.Class{{Name: "a", Items: 1, Oldest: 5}, {Name: "b", Parent: "a", Items: 9, Load: 0.1}, {Name: "c", Parent: "a", Load: 0.9}, {Name: "dab", Oldest: 7}}
 	for _, c := range []struct {
 		keys []any
 		want string
 	}{
 		{nil, "a* b c dab"}, {[]any{"j"}, "a b* c dab"}, {[]any{"jjk"}, "a b* c dab"}, {[]any{keyDown, keyDown, keyUp}, "a b* c dab"},
 		{[]any{"k"}, "a* b c dab"}, {[]any{"jjjjjj"}, "a b c dab*"}, {[]any{"G"}, "a b c dab*"}, {[]any{keyEnd, keyHome}, "a* b c dab"},
-		{[]any{"r"}, "dab* a c b"}, {[]any{"s"}, "b* a c dab"}, {[]any{"ss"}, "c* b a dab"}, {[]any{"sr"}, "c* dab a b"},
+		{[]any{"r"}, "dab* a c b"}, {[]any{"s"}, "b* a c dab"}, {[]any{"ss"}, "dab* a b c"}, {[]any{"sss"}, "c* b a dab"}, {[]any{"sr"}, "c* dab a b"},
 		{[]any{strings.Repeat("s", len(orders))}, "a* b c dab"},
 		{[]any{"/b"}, "b* dab"}, {[]any{"/AB", keyEnter, "j"}, "dab*"}, {[]any{"/bx", keyBackspace}, "b* dab"}, {[]any{"/b", keyEsc}, "a* b c dab"},
 		{[]any{"/b", keyEnter, keyEsc}, "a* b c dab"}, {[]any{"/zzz", keyClear, "c"}, "c*"}, {[]any{"jjj", "/b", keyEnter}, "b dab*"}, {[]any{"jjj", "s"}, "b* a c dab"},

@@ -125,6 +125,9 @@ func (m *model) details(c *web.Class) []line {
 	case c.Items > 0:
 		why = text("waits for its turn", warm)
 	}
+	if c.Items > 0 {
+		why[0].text += "; oldest item " + oldestText(c)
+	}
 	rate := "rate " + rateText(c)
 	if c.Ceil != "" {
 		rate += ", up to " + c.Ceil

@@ -118,7 +118,7 @@ func TestShadowIsSeen(t *testing.T) {
 	}
 	says(" - (shadow) ", "rate 1 messages/h, in the shadow; now ")
 	c.WaitsFor = &stats.Hold{Class: "above", Limit: "2 messages/s"}
-	says(" 2 messages/s of …", "waits for 2 messages/s of above", "rate 1 messages/h, in the shadow; now ")
+	says(" 2 messages/s of a…", "waits for 2 messages/s of above", "rate 1 messages/h, in the shadow; now ")
 }
 
 // Columns do not jump: once wide, they stay so until the terminal has another size.

@@ -36,6 +36,7 @@ type Class struct {
 	Load        float64       `json:"load"`             // that as a part of the limit
 	Items       int64         `json:"items"`            // they wait
 	Bytes       int64         `json:"bytes"`            // of those
+	Oldest      stats.Seconds `json:"oldest"`           // how long the item has waited that has waited longest
 	WaitsFor    *stats.Hold   `json:"waits_for,omitempty"`
 	P50         stats.Seconds `json:"p50"` // of the waits
 	P99         stats.Seconds `json:"p99"`

@@ -324,7 +324,7 @@ func treeOfClasses() []daemon.Class {
 func TestPrintClassesAndSessions(t *testing.T) {
 	slow := daemon.Class{Set: true}
 	slow.Name, slow.Rate.Text, slow.Now.Text = "slow", "64KiB/s", "63.9KiB/s"
-	slow.BacklogBytes, slow.BacklogItems, slow.Overlimits = 70000, 12, 345
+	slow.BacklogBytes, slow.BacklogItems, slow.Oldest, slow.Overlimits = 70000, 12, stats.Seconds(63000*time.Second), 345
 	slow.WaitP50, slow.WaitP99, slow.Drain = stats.Seconds(24*time.Millisecond), stats.Seconds(1500*time.Millisecond), stats.Never
 	slow.Dropped = map[stats.Reason]stats.LossReading{stats.QueueFull: {Items: 3}, stats.MaxWait: {Items: 4}}
 	var out bytes.Buffer

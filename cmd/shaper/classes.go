@@ -79,6 +79,7 @@ func classColumns(now time.Time) []column[classRow] {
 		return r.of.Rate.Unit == unit.Messages.String() || r.of.Rate.Unit == unit.Tokens.String()
 	}
 	shadowed := func(r classRow) bool { return r.of.Shadow != nil }
+	waits := func(r classRow) bool { return r.of.BacklogItems > 0 }
 	held := func(r classRow) bool { return r.of.WaitsFor != nil }
 	return []column[classRow]{
 		{name: "CLASS", text: func(r classRow) string { return strings.Repeat("  ", r.depth) + r.of.Name }},
@@ -98,6 +99,7 @@ func classColumns(now time.Time) []column[classRow] {
 		{name: "NOW", text: func(r classRow) string { return r.of.Now.Text }, by: func(r classRow) float64 { return r.of.Now.PerSecond }},
 		{name: "BACKLOG", text: func(r classRow) string { return human.Bytes(r.of.BacklogBytes) }, by: func(r classRow) float64 { return float64(r.of.BacklogBytes) }},
 		figureColumn("ITEMS", func(r classRow) int64 { return r.of.BacklogItems }),
+		optional(waits, durationColumn("OLDEST", func(r classRow) stats.Seconds { return r.of.Oldest })),
 		optional(held, column[classRow]{name: "WAITS FOR", text: func(r classRow) string { return holdText(r.of, now) },
 			end: func(r classRow) string { return holdLeft(r.of, now) }}),
 		durationColumn("P50", func(r classRow) stats.Seconds { return r.of.WaitP50 }),
@@ -157,7 +159,7 @@ func rateText(r classRow) string {
 
 // spareClassColumns are the columns to omit in this order if there is no room for all.
 var spareClassColumns = []string{"WEIGHT", "PRIORITY", "DRAIN", "OVERLIMITS", "KEYS", "P50", "WOULD P50", "WOULD DELAY", "IN FLIGHT", "CEIL",
-	"BACKLOG", "WOULD P99", "SCHEDULED", "SHARED", "REFUSED", "THROTTLED", "P99", "WAITS FOR", "ITEMS", "WOULD DROP", "DROPPED"}
+	"BACKLOG", "WOULD P99", "SCHEDULED", "SHARED", "REFUSED", "THROTTLED", "P99", "OLDEST", "WAITS FOR", "ITEMS", "WOULD DROP", "DROPPED"}
 
 // printClasses prints each class under its parent, or in the order by, which must exist.
 func printClasses(w io.Writer, classes []daemon.Class, now time.Time, by order) {

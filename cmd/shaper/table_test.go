@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,12 +77,40 @@ func TestWaitsForInANarrowTerminal(t *testing.T) {
 	if printClasses(&out, all, now, ""); !strings.HasPrefix(out.String(), want) || longest(out.String()) > 80 {
 		t.Errorf("got\n%s\nwant\n%s", &out, want)
 	}
-	for _, by := range []order{"p99", "-p99", "drain", "in-flight"} {
+	for _, by := range []order{"oldest", "p99", "-p99", "drain", "in-flight"} {
 		var out bytes.Buffer
 		name := strings.ToUpper(strings.ReplaceAll(strings.TrimPrefix(string(by), "-"), "-", " "))
 		if printClasses(&out, all, now, by); !strings.Contains(strings.SplitN(out.String(), "\n", 2)[0], name) || longest(out.String()) > 80 {
 			t.Errorf("sorted by %s:\n%s", by, &out)
 		}
+	}
+}
+
+// A class from which nothing has left for hours is the one that waits longest, whatever the others have waited.
+func TestSortByOldest(t *testing.T) {
+	one := func(name string, items int64, oldest, p99 time.Duration) (c daemon.Class) {
+		c.Name, c.Rate.Text, c.Now.Text = name, "1 messages/day", "0 messages/s"
+		c.BacklogItems, c.Oldest, c.WaitP99 = items, stats.Seconds(oldest), stats.Seconds(p99)
+		return c
+	}
+	all := []daemon.Class{one("busy", 9, 3*time.Second, 12*time.Second), one("done", 0, 0, time.Hour), one("held", 1, 17*time.Hour, 0)}
+	t.Setenv("COLUMNS", "80")
+	for by, want := range map[order]string{"p99": "done busy held", "oldest": "held busy done", "-oldest": "busy held done"} {
+		var out bytes.Buffer
+		printClasses(&out, all, time.Now(), by)
+		var names []string
+		for line := range strings.Lines(out.String()) {
+			names = append(names, strings.Fields(line + " -")[0])
+		}
+		if got := strings.Join(names[1:4], " "); got != want {
+			t.Errorf("by %s come %s, want %s:\n%s", by, got, want, &out)
+		}
+		if by == "oldest" && !strings.Contains(out.String(), "17h") {
+			t.Errorf("it does not say for how long:\n%s", &out)
+		}
+	}
+	if got, want := classFacts(all[2], time.Now()), [2]string{"oldest", "17h0m"}; !slices.Contains(got, want) {
+		t.Errorf("the facts %q are without %q", got, want)
 	}
 }
 

@@ -169,7 +169,7 @@ func (p panel) columns(o object) {
 	for i, q := range p.queries {
 		names["Value #"+string(rune('A'+i))] = q.legend
 	}
-	o["options"] = object{"showHeader": true, "sortBy": []object{{"displayName": "p99 wait", "desc": true}}}
+	o["options"] = object{"showHeader": true, "sortBy": []object{{"displayName": "Oldest", "desc": true}}}
 	o["transformations"] = []object{
 		{"id": "merge", "options": object{}},
 		{"id": "organize", "options": object{"excludeByName": hidden, "renameByName": names}},

@@ -73,6 +73,7 @@ func classes() []panel {
 			{anyUnit(func(u string) string { return sent(u, "") }), "Sent/s"},
 			{anyUnit(func(u string) string { return limits(u, "") }), "Limit/s"},
 			{`sum by (instance, class) (shaper_class_backlog_items{@class,engine=""})`, "Waiting"},
+			{`max by (instance, class) (shaper_class_oldest_seconds{@class})`, "Oldest"},
 			{quantile("0.99", waits, "instance, class"), "p99 wait"},
 			{refusals, "Refused/s"},
 		}},
@@ -91,6 +92,8 @@ func classes() []panel {
 			queries: []query{{`rate(shaper_class_overlimits_total{@class,engine=""}[@rate])`, byClass}}},
 		panel{kind: "timeseries", title: "Nothing leaves for", about: "Until the gap, the window, the pause or the closed time ends that holds up all that waits.", unit: "s", width: 12,
 			queries: []query{{`shaper_class_held_until_timestamp_seconds{@class} - time() >= 0`, byClass}}},
+		panel{kind: "timeseries", title: "Oldest item", about: "How long the item has waited that has waited longest. The waits beneath are of items that have left.", unit: "s", width: 12,
+			queries: []query{{`shaper_class_oldest_seconds{@class}`, byClass}}},
 		panel{kind: "timeseries", title: "Wait, median", unit: "s", width: 12, queries: []query{{quantile("0.5", waits, "instance, class"), byClass}}},
 		panel{kind: "timeseries", title: "Wait, 99th percentile", unit: "s", width: 12, queries: []query{{quantile("0.99", waits, "instance, class"), byClass}}},
 	)

@@ -57,6 +57,7 @@ function describe(c, now) {
     ["shared", c.shared && `${c.shared}: ${c.mode}`],
     ["per", c.per && `${c.per}: ${count(c.keys ?? 0)} of ${count(c.max_keys)} keys`],
     ["now", c.now.text], ["waiting", `${plural(c.backlog_items, "item")}, ${bytes(c.backlog_bytes)}`],
+    ["oldest waits for", c.backlog_items && seconds(c.oldest)],
     ["empty in", seconds(c.time_to_drain_seconds)],
     ["wait p50", seconds(c.wait_p50_seconds)], ["wait p99", seconds(c.wait_p99_seconds)],
     ["pause of the provider", left(c.paused_until, now)],

@@ -1,0 +1,81 @@
+package daemon
+
+import (
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"shaper/stats"
+	"shaper/web"
+)
+
+// beneathPolicy has a class beneath which a message waits for an hour, and a class that nothing uses.
+const beneathPolicy = `[daemon]
+control = "c.sock"
+http = "127.0.0.1:0"
+[class.account]
+rate = "20 messages/s"
+[class.bulk]
+parent = "account"
+rate = "1 messages/h"
+[class.idle]
+rate = "1 messages/h"
+[listener.l]
+listen = "127.0.0.1:0"
+protocol = "lines"
+upstream = "discard:"
+class = "bulk"
+`
+
+// waitBeneath starts a daemon with beneathPolicy, and lets a message wait.
+func waitBeneath(t *testing.T) *process {
+	t.Helper()
+	p := begin(t, beneathPolicy)
+	conn, err := net.Dial("tcp", p.address("l"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if _, err := io.WriteString(conn, "one\ntwo\n"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the second message waits", func() bool { return p.class(t, "bulk").BacklogItems == 1 })
+	return p
+}
+
+// row returns a class as the dashboard and top show it.
+func (p *process) row(name string) (of web.Class) {
+	p.t.Helper()
+	first, err := firstOf[Tree](p, "classes")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, c := range first.View.Classes {
+		if c.Name == name {
+			of = c
+		}
+	}
+	return of
+}
+
+// Whoever shows classes says for how long something has waited in each of them, and beneath it.
+func TestOldestIsShown(t *testing.T) {
+	p := waitBeneath(t)
+	time.Sleep(time.Millisecond)
+	one, err := firstOf[ClassView](p, "class/account")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, waited := range map[string]stats.Seconds{
+		"bulk": p.class(t, "bulk").Oldest, "account": p.class(t, "account").Oldest, "the row of bulk": p.row("bulk").Oldest,
+		"the row of account": p.row("account").Oldest, "the page of account": one.View.Class.Oldest,
+	} {
+		if least, most := stats.Seconds(time.Millisecond), stats.Seconds(time.Minute); waited < least || waited > most {
+			t.Errorf("%s: the oldest message has waited for %v", name, time.Duration(waited))
+		}
+	}
+	if idle, row := p.class(t, "idle").Oldest, p.row("idle").Oldest; idle != 0 || row != 0 {
+		t.Errorf("in a class that nobody uses something has waited for %v and %v", time.Duration(idle), time.Duration(row))
+	}
+}
