@@ -79,3 +79,13 @@ func TestOldestIsShown(t *testing.T) {
 		t.Errorf("in a class that nobody uses something has waited for %v and %v", time.Duration(idle), time.Duration(row))
 	}
 }
+
+// A class with a child is empty when the child is.
+func TestDrainOfWhatWaitsBeneath(t *testing.T) {
+	p := waitBeneath(t)
+	for name, left := range map[string]stats.Seconds{"bulk": p.class(t, "bulk").Drain, "account": p.class(t, "account").Drain, "the row of account": p.row("account").Drain} {
+		if least, most := stats.Seconds(50*time.Minute), stats.Seconds(time.Hour); left < least || left > most {
+			t.Errorf("%s is empty in %v, want an hour", name, time.Duration(left))
+		}
+	}
+}

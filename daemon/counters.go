@@ -17,9 +17,7 @@ func readClass(c *shaper.Class, now time.Time, waits shaper.Waiting) stats.Class
 	r.Name, r.Algorithm = conf.Name, string(conf.Algorithm)
 	backlog := c.Backlog()
 	r.BacklogItems, r.BacklogBytes = backlog.Items, backlog.Bytes
-	r.Oldest = stats.Seconds(waits.Oldest)
-	_, drain := c.Estimate().Drain(now)
-	r.Drain = stats.Seconds(drain)
+	r.Oldest, r.Drain = stats.Seconds(waits.Oldest), stats.Seconds(waits.Drain)
 	r.Sessions = c.Sessions()
 	if conf.Rate.Kind().OfMessages() {
 		r.InFlight = c.InFlight()

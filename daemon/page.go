@@ -78,11 +78,10 @@ func samplesOf(live []*shaper.Class) []web.Sample {
 func rowOf(c *shaper.Class, perSecond float64, now time.Time, waiting shaper.Waiting) web.Class {
 	conf := c.Policy().Shown(now)
 	limit, backlog, waits := conf.Limit(), c.Backlog(), c.Stats.Wait.Read()
-	_, drain := c.Estimate().Drain(now)
 	row := web.Class{
 		Name: conf.Name, Parent: conf.Parent, Rate: conf.Rate.String(), Shadow: conf.Shadow, Now: c.Rate().Like(perSecond),
 		Items: backlog.Items, Bytes: backlog.Bytes, Oldest: stats.Seconds(waiting.Oldest), WaitsFor: c.Status().Waits(now),
-		P50: stats.Seconds(waits.Quantile(0.50)), P99: stats.Seconds(waits.Quantile(0.99)), Drain: stats.Seconds(drain),
+		P50: stats.Seconds(waits.Quantile(0.50)), P99: stats.Seconds(waits.Quantile(0.99)), Drain: stats.Seconds(waiting.Drain),
 		Throttled: c.Stats.Throttled.Sum(),
 	}
 	if limit != conf.Rate {

@@ -9,20 +9,24 @@ import (
 // Waiting is what waits in a class and in all classes beneath it.
 type Waiting struct {
 	Oldest time.Duration // how long the item has waited that came first; 0 if none waits
+	Drain  time.Duration // how long it takes until the last of it leaves, as Estimate.Drain says of each class: the longest Duration if it never does
 }
 
 // Waiting returns what waits at now, for each class in which or beneath which something does: for all classes if of is
-// nil, else for those at and beneath it. A class that is gone counts for those above it. Waiting looks at one class after
-// the other, and locks each tree for a moment only. So what it says of a class and of its parent may be of different moments.
+// nil, else for those at and beneath it. A class that is gone counts for those above it, and one that was replaced for its
+// heir. Waiting looks at one class after the other, and locks each tree for a moment only. So what it says of a class and of its
+// parent may be of different moments.
 func (s *Shaper) Waiting(now time.Time, of *Class) map[*Class]Waiting {
 	all := map[*Class]Waiting{}
 	for _, c := range s.withGone() {
 		if of != nil && !c.isBeneath(&of.node) {
 			continue
 		}
-		own, some := c.Status().waiting(now)
-		for p := c; some && p != nil; p = p.Parent() {
-			all[p] = all[p].with(own)
+		for is := c; is != nil; is = is.replaced() {
+			own, some := is.Status().waiting(now)
+			for p := c; some && p != nil; p = p.Parent() {
+				all[p] = all[p].with(own)
+			}
 		}
 	}
 	return all
@@ -30,8 +34,7 @@ func (s *Shaper) Waiting(now time.Time, of *Class) map[*Class]Waiting {
 
 // with returns what waits in two parts of a tree together.
 func (w Waiting) with(o Waiting) Waiting {
-	w.Oldest = max(w.Oldest, o.Oldest)
-	return w
+	return Waiting{max(w.Oldest, o.Oldest), max(w.Drain, o.Drain)}
 }
 
 // waiting returns what waits in the queues of the class, of its buckets and of its groups. It returns false if nothing does.
@@ -40,8 +43,14 @@ func (s Status) waiting(now time.Time) (w Waiting, some bool) {
 	if came.IsZero() {
 		return w, false
 	}
-	w.Oldest = max(now.Sub(came), 0)
-	return w, true
+	_, drain := s.class.Estimate().Drain(now)
+	return Waiting{max(now.Sub(came), 0), drain}, true
+}
+
+// replaced returns the class that this one has replaced, if something may still wait there; else nil.
+func (c *Class) replaced() *Class {
+	defer c.lock().mu.Unlock()
+	return c.former
 }
 
 // withGone returns all classes, and those that are gone, in no order.

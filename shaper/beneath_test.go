@@ -2,6 +2,7 @@ package shaper
 
 import (
 	"maps"
+	"math"
 	"testing"
 	"time"
 
@@ -132,4 +133,28 @@ func TestWaitingOfOneClass(t *testing.T) {
 			t.Errorf("got %v", got)
 		}
 	}, named("top", leakyClass("1GB/s")), under("top", named("a", leakyClass("1 packets/day"))), under("top", named("b", leakyClass("1 packets/day"))))
+}
+
+// A tree is empty when the last class of it is: the latest of what its classes say, and never if one of them never is.
+func TestDrainOfATree(t *testing.T) {
+	confs := []policy.Class{named("top", leakyClass("1GB/s")), under("top", named("account", leakyClass("100 packets/s"))),
+		under("account", named("a", leakyClass("1 packets/h"))), under("account", named("b", leakyClass("1 packets/min"))), under("top", named("off", leakyClass("0 packets/s")))}
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		wantDrains := func(want map[string]time.Duration) {
+			t.Helper()
+			got := map[string]time.Duration{}
+			for c, w := range s.Waiting(time.Now(), nil) {
+				got[c.Name()] = w.Drain
+			}
+			if !maps.Equal(got, want) {
+				t.Errorf("the classes are empty in %v, want %v", got, want)
+			}
+		}
+		for _, name := range []string{"a", "b", "b"} {
+			holdIn(t, s.Class(name), Cost{Packets: 1})
+		}
+		wantDrains(map[string]time.Duration{"top": time.Hour, "account": time.Hour, "a": time.Hour, "b": time.Minute})
+		s.Class("off").Enter(time.Now(), &Item{Cost: Cost{Packets: 1}, Owner: &noting{}})
+		wantDrains(map[string]time.Duration{"top": math.MaxInt64, "account": time.Hour, "a": time.Hour, "b": time.Minute, "off": math.MaxInt64})
+	}, confs...)
 }

@@ -38,13 +38,8 @@ func (s Status) Why(now time.Time) Why {
 // each of these has had items.
 func (s Status) Oldest() (came time.Time) {
 	c := s.class
-	root := c.lock()
+	defer c.lock().mu.Unlock()
 	withWaiting(c, func(c *Class) { came = earlierKnown(came, c.oldest()) })
-	former := c.former
-	root.mu.Unlock()
-	if former != nil {
-		came = earlierKnown(came, former.Status().Oldest())
-	}
 	return came
 }
 

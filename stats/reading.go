@@ -88,10 +88,10 @@ type ClassReading struct {
 	Learned     float64   `json:"learned_per_second,omitempty"` // the limit that it has found below its rate; 0 if it has found none
 
 	// Its buckets and its backlog.
-	Per     string  `json:"per,omitempty"`      // what has a bucket of its own, as in the policy; "" if all share one
-	Keys    int     `json:"keys,omitempty"`     // keys that have a bucket, or are remembered
-	MaxKeys int     `json:"max_keys,omitempty"` // how many keys there may be
-	Drain   Seconds `json:"time_to_drain_seconds"`
+	Per     string  `json:"per,omitempty"`         // what has a bucket of its own, as in the policy; "" if all share one
+	Keys    int     `json:"keys,omitempty"`        // keys that have a bucket, or are remembered
+	MaxKeys int     `json:"max_keys,omitempty"`    // how many keys there may be
+	Drain   Seconds `json:"time_to_drain_seconds"` // until the last of what waits in it and beneath it has left, as an estimate
 
 	// Quotas are what remains of its windows that last a minute or longer.
 	Quotas []QuotaReading `json:"quotas,omitempty"`

@@ -54,6 +54,11 @@ func TestDashboard(t *testing.T) {
 		const shown = [...document.querySelectorAll("main tbody tr")].map((row) => row.cells[head.cellIndex].innerText);
 		return head.textContent === "Oldest" && shown.slice(0, 2).every((text) => /^[\d.]+ m?s$/.test(text)) && shown.slice(2).join() === "–,–";
 	})()`)
+	b.await("a class is empty when those beneath it are", `(() => {
+		const [bulk, aggregator] = ["bulk", "aggregator"].map((name) => document.querySelector('a[href="#class/' + name + '"]').closest("tr"));
+		const at = [...document.querySelectorAll("th button")].findIndex((head) => head.textContent === "Empty in");
+		return /^2 d( \d+ h)?$/.test(bulk.cells[at].innerText) && aggregator.cells[at].innerText === bulk.cells[at].innerText;
+	})()`)
 	b.eval(`document.querySelector('a[href="#class/bulk"]').click()`)
 	b.await("one click later it says why", `document.querySelector(".why")?.textContent.includes("waiting items: 49; the next leaves at")`)
 	want := strings.TrimSpace(strings.SplitN(p.must("why", "bulk"), "\n", 3)[1])

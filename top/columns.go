@@ -149,10 +149,9 @@ func oldestText(c *web.Class) string {
 	return human.Duration(c.Oldest)
 }
 
-// drainText returns when all that waits in a class will have left; that of what waits only beneath it
-// is with the classes there.
+// drainText returns when all that waits in a class and beneath it will have left.
 func drainText(c *web.Class) string {
-	if c.Items == 0 || c.Drain == 0 {
+	if c.Items == 0 {
 		return "-"
 	}
 	return human.Duration(c.Drain)

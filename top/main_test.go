@@ -54,7 +54,7 @@ func seconds(s float64) stats.Seconds { return stats.Seconds(s * float64(time.Se
 // pauses, one with a long name.
 func classes() []web.Class {
 	return []web.Class{
-		{Name: "aggregator", Rate: "20 messages/s", Now: "18.2 messages/s", Load: 0.91, Items: 52, Bytes: 4200, Oldest: seconds(63000), P50: seconds(0.3), P99: seconds(1.5)},
+		{Name: "aggregator", Rate: "20 messages/s", Now: "18.2 messages/s", Load: 0.91, Items: 52, Bytes: 4200, Oldest: seconds(63000), P50: seconds(0.3), P99: seconds(1.5), Drain: seconds(176400)},
 		{Name: "bulk", Parent: "aggregator", Rate: "1 messages/h", Now: "0 messages/s", Items: 49, Bytes: 3920, Oldest: seconds(63000), Drain: seconds(176400), Refused: 3,
 			WaitsFor: &stats.Hold{Class: "bulk", Limit: "1 messages/h", Until: noon.Add(59*time.Minute + 12*time.Second)}},
 		{Name: "otp", Parent: "aggregator", Rate: "10 messages/s", Ceil: "20 messages/s", Set: true, Now: "9.98 messages/s", Load: 0.499, Items: 3, Bytes: 280, Oldest: seconds(0.28),

@@ -16,7 +16,7 @@ const columns = [
   { name: "Oldest", text: (c) => (c.items ? seconds(c.oldest) : "–"), by: (c) => c.oldest },
   { name: "p50", text: (c) => seconds(c.p50), by: (c) => c.p50, spare: true },
   { name: "p99", text: (c) => seconds(c.p99), by: (c) => c.p99, spare: true },
-  { name: "Empty in", text: (c) => (c.items && c.drain === 0 ? "–" : seconds(c.drain)), by: (c) => endless(c.drain) },
+  { name: "Empty in", text: (c) => seconds(c.drain), by: (c) => endless(c.drain) },
   { name: "Dropped", text: (c) => count(c.dropped), by: (c) => c.dropped, spare: true },
   { name: "Refused", text: (c) => count(c.refused), by: (c) => c.refused, spare: true },
   {
