@@ -89,3 +89,13 @@ func TestDrainOfWhatWaitsBeneath(t *testing.T) {
 		}
 	}
 }
+
+// A class whose child waits for a limit of its own waits for that, and not for its turn.
+func TestHoldOfWhatWaitsBeneath(t *testing.T) {
+	p := waitBeneath(t)
+	for name, hold := range map[string]*stats.Hold{"bulk": p.class(t, "bulk").WaitsFor, "account": p.class(t, "account").WaitsFor, "the row of account": p.row("account").WaitsFor} {
+		if hold == nil || hold.String() != "1 messages/h of class bulk" || hold.Until.IsZero() {
+			t.Errorf("%s waits for %+v", name, hold)
+		}
+	}
+}

@@ -44,7 +44,7 @@ func readClass(c *shaper.Class, now time.Time, waits shaper.Waiting) stats.Class
 	for _, l := range conf.Also {
 		r.Also = append(r.Also, l.String())
 	}
-	r.WaitsFor = c.Status().Waits(now)
+	r.WaitsFor = waits.For
 	if conf.Algorithm.HasWindow() {
 		r.Window = conf.Own().WindowText()
 	}

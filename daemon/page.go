@@ -80,7 +80,7 @@ func rowOf(c *shaper.Class, perSecond float64, now time.Time, waiting shaper.Wai
 	limit, backlog, waits := conf.Limit(), c.Backlog(), c.Stats.Wait.Read()
 	row := web.Class{
 		Name: conf.Name, Parent: conf.Parent, Rate: conf.Rate.String(), Shadow: conf.Shadow, Now: c.Rate().Like(perSecond),
-		Items: backlog.Items, Bytes: backlog.Bytes, Oldest: stats.Seconds(waiting.Oldest), WaitsFor: c.Status().Waits(now),
+		Items: backlog.Items, Bytes: backlog.Bytes, Oldest: stats.Seconds(waiting.Oldest), WaitsFor: waiting.For,
 		P50: stats.Seconds(waits.Quantile(0.50)), P99: stats.Seconds(waits.Quantile(0.99)), Drain: stats.Seconds(waiting.Drain),
 		Throttled: c.Stats.Throttled.Sum(),
 	}

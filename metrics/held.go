@@ -22,7 +22,8 @@ func heldUntil(classes []stats.ClassReading) map[string]time.Time {
 }
 
 // hold puts into all until when a class is held, and those beneath it in which something waits. The reading of a
-// class tells what its own queue waits for, in the class and above it.
+// class tells what the first of all these items waits for. That is not enough, because it passes over those of which nobody knows
+// until when they wait.
 func hold(c stats.ClassReading, beneath map[string][]stats.ClassReading, all map[string]time.Time) {
 	own, holds := c.BacklogItems, []time.Time(nil)
 	for _, child := range beneath[c.Name] {

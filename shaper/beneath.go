@@ -4,12 +4,17 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"shaper/stats"
 )
 
 // Waiting is what waits in a class and in all classes beneath it.
 type Waiting struct {
 	Oldest time.Duration // how long the item has waited that came first; 0 if none waits
 	Drain  time.Duration // how long it takes until the last of it leaves, as Estimate.Drain says of each class: the longest Duration if it never does
+	// For is what holds up the item that is to leave first; nil if it waits only for its turn. If no item waits, but sessions wait
+	// for a slot of the class, it is that.
+	For *stats.Hold
 }
 
 // Waiting returns what waits at now, for each class in which or beneath which something does: for all classes if of is
@@ -18,14 +23,26 @@ type Waiting struct {
 // parent may be of different moments.
 func (s *Shaper) Waiting(now time.Time, of *Class) map[*Class]Waiting {
 	all := map[*Class]Waiting{}
-	for _, c := range s.withGone() {
-		if of != nil && !c.isBeneath(&of.node) {
-			continue
-		}
+	classes := s.withGone()
+	if of != nil {
+		classes = slices.DeleteFunc(classes, func(c *Class) bool { return !c.isBeneath(&of.node) })
+	}
+	for _, c := range classes {
 		for is := c; is != nil; is = is.replaced() {
 			own, some := is.Status().waiting(now)
 			for p := c; some && p != nil; p = p.Parent() {
-				all[p] = all[p].with(own)
+				if before, ok := all[p]; ok {
+					all[p] = before.with(own)
+				} else {
+					all[p] = own
+				}
+			}
+		}
+	}
+	for _, c := range classes {
+		if _, ok := all[c]; !ok {
+			if slots := c.Status().Waits(now); slots != nil {
+				all[c] = Waiting{For: slots}
 			}
 		}
 	}
@@ -34,7 +51,18 @@ func (s *Shaper) Waiting(now time.Time, of *Class) map[*Class]Waiting {
 
 // with returns what waits in two parts of a tree together.
 func (w Waiting) with(o Waiting) Waiting {
-	return Waiting{max(w.Oldest, o.Oldest), max(w.Drain, o.Drain)}
+	return Waiting{max(w.Oldest, o.Oldest), max(w.Drain, o.Drain), soonest(w.For, o.For)}
+}
+
+// soonest returns the hold that ends first: none, if one of them is none, and one whose end is not known last.
+func soonest(a, b *stats.Hold) *stats.Hold {
+	switch {
+	case a == nil || b == nil:
+		return nil
+	case a.Until.IsZero() || !b.Until.IsZero() && b.Until.Before(a.Until):
+		return b
+	}
+	return a
 }
 
 // waiting returns what waits in the queues of the class, of its buckets and of its groups. It returns false if nothing does.
@@ -44,7 +72,7 @@ func (s Status) waiting(now time.Time) (w Waiting, some bool) {
 		return w, false
 	}
 	_, drain := s.class.Estimate().Drain(now)
-	return Waiting{max(now.Sub(came), 0), drain}, true
+	return Waiting{max(now.Sub(came), 0), drain, s.Waits(now)}, true
 }
 
 // replaced returns the class that this one has replaced, if something may still wait there; else nil.

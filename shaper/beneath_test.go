@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"shaper/policy"
@@ -156,5 +157,39 @@ func TestDrainOfATree(t *testing.T) {
 		wantDrains(map[string]time.Duration{"top": time.Hour, "account": time.Hour, "a": time.Hour, "b": time.Minute})
 		s.Class("off").Enter(time.Now(), &Item{Cost: Cost{Packets: 1}, Owner: &noting{}})
 		wantDrains(map[string]time.Duration{"top": math.MaxInt64, "account": time.Hour, "a": time.Hour, "b": time.Minute, "off": math.MaxInt64})
+	}, confs...)
+}
+
+// A class waits for what holds up the item that is to leave first of all beneath it. If that waits only for its turn, so does the
+// class. It does not wait for the slots of a class beneath it.
+func TestHoldOfATree(t *testing.T) {
+	confs := []policy.Class{named("top", leakyClass("1GB/s")), under("top", named("hour", leakyClass("1 packets/h"))),
+		under("top", named("minute", leakyClass("1 packets/min"))), under("top", named("off", leakyClass("0 packets/s"))), under("top", named("slots", withSlots(leakyClass("1GB/s"), 1)))}
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		wantHold := func(when, class, want string) {
+			t.Helper()
+			got := "nothing"
+			if h := s.Waiting(time.Now(), nil)[s.Class(class)].For; h != nil {
+				got = h.String()
+				if !h.Until.IsZero() {
+					got += ", " + time.Until(h.Until).String()
+				}
+			}
+			if got != want {
+				t.Errorf("%s: %s waits for %s, want %s", when, class, got, want)
+			}
+		}
+		take(t, s.Class("slots"), 2, 1)
+		wantHold("sessions wait", "top", "nothing")
+		wantHold("sessions wait", "slots", "max_connections of class slots")
+		s.Class("off").Enter(time.Now(), &Item{Cost: Cost{Packets: 1}, Owner: &noting{}})
+		wantHold("nobody knows for how long", "top", "0 packets/s of class off")
+		holdIn(t, s.Class("hour"), Cost{Packets: 1})
+		wantHold("one waits for an hour", "top", "1 packets/h of class hour, 1h0m0s")
+		holdIn(t, s.Class("minute"), Cost{Packets: 1})
+		wantHold("one for a minute", "top", "1 packets/min of class minute, 1m0s")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		wantHold("that has left", "top", "1 packets/h of class hour, 59m0s")
 	}, confs...)
 }

@@ -129,7 +129,7 @@ type QuotaReading struct {
 	Resets    time.Time `json:"resets,omitzero"` // when the window ends, and all of it may leave again; zero if it slides, which has no end
 }
 
-// Hold is what something waits for: a limit of the class, or of one above it.
+// Hold is what something waits for: a limit of the class, of one above it, or of one beneath it in which the first item waits.
 type Hold struct {
 	Class string    `json:"class"`
 	Limit string    `json:"limit"`          // as in the policy: "600 messages/h"; or "in_flight", "on_throttle", "schedule", "quiet", "hints", "shared" or "max_connections"
