@@ -3,6 +3,7 @@ package daemon
 import (
 	"io"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -97,5 +98,23 @@ func TestHoldOfWhatWaitsBeneath(t *testing.T) {
 		if hold == nil || hold.String() != "1 messages/h of class bulk" || hold.Until.IsZero() {
 			t.Errorf("%s waits for %+v", name, hold)
 		}
+	}
+}
+
+// What comes now waits for the same as what waits already, in the words of `why`, and behind it.
+func TestExplainSaysWhatWhySays(t *testing.T) {
+	p := waitBeneath(t)
+	why, err := p.Client.Why(t.Context(), "bulk")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := p.Explain(t.Context(), ExplainRequest{Source: "127.0.0.1"})
+	if err != nil || len(all) != 1 || len(all[0].Holds) == 0 {
+		t.Fatalf("it explains %+v, %v", all, err)
+	}
+	e := all[0]
+	want := "  an item that comes now leaves at about " + moment(e.WaitsUntil) + "; items that wait before it: 1\n    " + why.Path[0].String() + "\n"
+	if !strings.Contains(e.String(), want) || e.WaitsUntil.Before(why.At.Add(59*time.Minute)) {
+		t.Errorf("it prints\n%vwithout\n%s", e, want)
 	}
 }

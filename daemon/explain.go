@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -46,8 +47,13 @@ func (d *daemon) explainWait(e *policy.Explanation) {
 	if class == nil {
 		return
 	}
-	if h := class.Status().WaitsWithKey(time.Now(), e.Conn, e.Message.Message()); h != nil {
-		e.WaitsFor, e.WaitsUntil = h.String(), h.Until
+	now := time.Now()
+	if why := class.Status().WhyWithKey(now, e.Conn, e.Message.Message()); len(why.Path) > 0 {
+		e.WaitsUntil, e.Holds = known(why.At), holdsOf(why)
+		e.Waits = "an item that comes now " + leaves(now, e.WaitsUntil, why.Exact)
+		if why.Items > 0 {
+			e.Waits += fmt.Sprintf("; items that wait before it: %d", why.Items)
+		}
 	}
 	for i := range e.Reactions {
 		if r := &e.Reactions[i]; r.Key == "learn" {

@@ -151,7 +151,8 @@ func TestExplainNamesTheWorstLimit(t *testing.T) {
 			return err != nil && status.Mode != fleet.FromStore
 		})
 	}
-	if text := one.describe(); !strings.Contains(text, "nothing leaves") || !strings.Contains(text, "127.0.0.1:2:") {
+	text := one.describe()
+	if !strings.Contains(text, ", which is away: nothing leaves; the last call: ") || !strings.Contains(text, "127.0.0.1:2:") {
 		t.Errorf("explain says %q, want that nothing leaves, and the error of 127.0.0.1:2", text)
 	}
 }

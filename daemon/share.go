@@ -128,9 +128,9 @@ func (s *share) describe() string {
 	at := fmt.Sprintf("fleet %s (%s)", s.store.conf.Name, strings.Join(s.store.conf.Address, ", "))
 	switch status.Mode {
 	case fleet.OnShare:
-		return fmt.Sprintf("%s is away, and this shaper uses its share or the fallback; the last call: %v", at, err)
+		return fmt.Sprintf("%s, which is away: this shaper uses its share or the fallback; the last call: %v", at, err)
 	case fleet.Stopped:
-		return fmt.Sprintf("%s is away, and nothing leaves; the last call: %v", at, err)
+		return fmt.Sprintf("%s, which is away: nothing leaves; the last call: %v", at, err)
 	}
 	return fmt.Sprintf("%s, with %d members", at, status.Members)
 }

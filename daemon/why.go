@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"shaper/limit"
+	"shaper/policy"
 	"shaper/shaper"
 )
 
@@ -28,12 +29,7 @@ type Why struct {
 }
 
 // Hold is what holds an item up in one class.
-type Hold struct {
-	Class string       `json:"class"`
-	Cause shaper.Cause `json:"cause"`
-	Until time.Time    `json:"until,omitzero"` // zero: nobody knows
-	Text  string       `json:"text"`
-}
+type Hold = policy.Hold
 
 func (d *daemon) serveWhy(_ caller, r *http.Request) (any, error) {
 	name := r.PathValue("name")
@@ -55,12 +51,18 @@ func (d *daemon) why(name string) (w Why, ok bool) {
 }
 
 func newWhy(name string, now time.Time, of shaper.Why) Why {
-	w := Why{Class: name, Items: of.Items, Bytes: of.Bytes, Sessions: of.Sessions, From: of.From, At: known(of.At), Exact: of.Exact, Path: []Hold{}}
-	for _, h := range of.Path {
-		w.Path = append(w.Path, Hold{h.Class, h.Cause, known(h.Until), h.Text})
-	}
+	w := Why{Class: name, Items: of.Items, Bytes: of.Bytes, Sessions: of.Sessions, From: of.From, At: known(of.At), Exact: of.Exact, Path: holdsOf(of)}
 	w.Text = w.summary(now)
 	return w
+}
+
+// holdsOf returns what holds an item up, down its path.
+func holdsOf(why shaper.Why) []Hold {
+	all := make([]Hold, 0, len(why.Path)) // JSON has a list, also if there is nothing
+	for _, h := range why.Path {
+		all = append(all, Hold{Class: h.Class, Cause: string(h.Cause), Until: known(h.Until), Text: h.Text})
+	}
+	return all
 }
 
 // known returns a time, or the zero time instead of limit.Never.
@@ -85,15 +87,20 @@ func (w Why) summary(now time.Time) string {
 	default:
 		text += "nothing waits, and an item that comes now "
 	}
+	return text + leaves(now, w.At, w.Exact)
+}
+
+// leaves says in words when an item leaves; at is zero if time alone never lets it leave.
+func leaves(now, at time.Time, exact bool) string {
 	switch {
-	case w.At.IsZero():
-		return text + "waits until an answer comes or a limit changes"
-	case !w.At.After(now):
-		return text + "leaves at once"
-	case !w.Exact:
-		return text + "leaves at about " + moment(w.At)
+	case at.IsZero():
+		return "waits until an answer comes or a limit changes"
+	case !at.After(now):
+		return "leaves at once"
+	case !exact:
+		return "leaves at about " + moment(at)
 	}
-	return text + "leaves at " + moment(w.At)
+	return "leaves at " + moment(at)
 }
 
 // moment prints a time to the millisecond.
@@ -107,13 +114,4 @@ func (w Why) String() string {
 		b.WriteString("  " + h.String() + "\n")
 	}
 	return b.String()
-}
-
-// String prints the class, what holds an item up there, and until when.
-func (h Hold) String() string {
-	text := fmt.Sprintf("class %s: %s", h.Class, h.Text)
-	if !h.Until.IsZero() {
-		text += ", until " + moment(h.Until)
-	}
-	return text
 }

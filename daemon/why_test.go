@@ -50,7 +50,7 @@ class = "otp"
 	if err != nil || w.From != "otp" || !w.Exact || time.Until(w.At) < time.Minute || time.Until(w.At) > 72*time.Second {
 		t.Errorf("it waits 72 s: %+v, %v", w, err)
 	}
-	if own := w.Path[0]; own.Class != "otp" || own.Cause != shaper.ByLimit || own.Text != "the limit of 50 messages/h" || !own.Until.Equal(w.At) {
+	if own := w.Path[0]; own.Class != "otp" || own.Cause != string(shaper.ByLimit) || own.Text != "the limit of 50 messages/h" || !own.Until.Equal(w.At) {
 		t.Errorf("its own class says %+v, want until %v", own, w.At)
 	}
 	if above := w.Path[1]; above.Class != "acme" || above.Text != "the limit of 100 messages/h" || !above.Until.Before(w.At) {

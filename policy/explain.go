@@ -20,11 +20,12 @@ type Explanation struct {
 	// "" if the class has one bucket for all.
 	Bucket       string `json:"bucket,omitempty"`
 	ReturnBucket string `json:"return_bucket,omitempty"`
-	// WaitsFor says what an item of Class waits for that comes now: a limit of that class, or
-	// of one above it. It is "" if the item need not wait. WaitsUntil is until when; zero if that
-	// is not known, or never. Only a daemon knows.
-	WaitsFor   string    `json:"waits_for,omitempty"`
+	// Waits says in words that an item of Class waits that comes now; "" if it would not, or only for its turn. WaitsUntil is an
+	// estimate of until when; zero if that is not known, or never. Holds are what holds it up, from its bucket and its own
+	// class to the root. Only a daemon knows.
+	Waits      string    `json:"waits,omitempty"`
 	WaitsUntil time.Time `json:"waits_until,omitzero"`
+	Holds      []Hold    `json:"holds,omitempty"`
 	// Shared says which store has the budget of Class, and the state of that; "" if this process has it.
 	// Only a daemon knows.
 	Shared string `json:"shared,omitempty"`
@@ -51,6 +52,23 @@ type Skip struct {
 	File string `json:"file,omitempty"`
 	Line int    `json:"line"`
 	Why  string `json:"why"`
+}
+
+// Hold is what holds an item up in one class.
+type Hold struct {
+	Class string    `json:"class"`
+	Cause string    `json:"cause"`          // one of those that package shaper has: "limit", "pause"
+	Until time.Time `json:"until,omitzero"` // zero: nobody knows
+	Text  string    `json:"text"`           // in words
+}
+
+// String prints the class, what holds an item up there, and until when.
+func (h Hold) String() string {
+	text := fmt.Sprintf("class %s: %s", h.Class, h.Text)
+	if !h.Until.IsZero() {
+		text += ", until " + h.Until.Local().Format("2006-01-02 15:04:05.000")
+	}
+	return text
 }
 
 // Explain returns the decision of Decide and its reasons, rule by rule. If given is not zero,
@@ -193,12 +211,11 @@ func (e Explanation) writeDecision(b *strings.Builder) {
 	for _, r := range e.Reactions {
 		fmt.Fprintf(b, "  answers: %v\n", r)
 	}
-	switch {
-	case e.WaitsFor == "":
-	case e.WaitsUntil.IsZero():
-		fmt.Fprintf(b, "  now it waits for %s\n", e.WaitsFor)
-	default:
-		fmt.Fprintf(b, "  now it waits until %s for %s\n", e.WaitsUntil.Format("2006-01-02 15:04:05.000 MST"), e.WaitsFor)
+	if e.Waits != "" {
+		fmt.Fprintf(b, "  %s\n", e.Waits)
+	}
+	for _, h := range e.Holds {
+		fmt.Fprintf(b, "    %v\n", h)
 	}
 }
 

@@ -392,6 +392,21 @@ func holds(t *testing.T, h *stats.Hold, class, what string, until time.Duration)
 	}
 }
 
+// waitsWithKey returns what an item of one unit waits for that comes to a class at now, and until when. It fails unless WhyWithKey says
+// the same time, and what holds the item up in that class.
+func waitsWithKey(t *testing.T, c *Class, now time.Time, conn policy.Conn, m *policy.Message) *stats.Hold {
+	t.Helper()
+	root, now := c.lockAt(now)
+	h := c.holdWithKey(now, c.Messages().Key(&conn, m))
+	root.mu.Unlock()
+	why, r := c.Status().WhyWithKey(now, conn, m), h.reading()
+	of := func(hold Hold) bool { return hold.Class == r.Class && hold.Until.After(now) }
+	if !why.At.Equal(later(h.until, now)) || (r == nil) != (len(why.Path) == 0) || r != nil && !slices.ContainsFunc(why.Path, of) {
+		t.Errorf("at %v it waits for %+v, and WhyWithKey says %+v", now, r, why)
+	}
+	return r
+}
+
 // The class says which limit of the path lets the next item leave last.
 func TestWaitsSaysForWhich(t *testing.T) {
 	account := named("account", with(leakyClass("10 packets/s"), limitBy(policy.FixedWindow, "4 packets/min")))
@@ -401,7 +416,7 @@ func TestWaitsSaysForWhich(t *testing.T) {
 	holds(t, c.Status().Waits(start), "", "", 0)
 	enter(t, c, 0, Leaves, packet(1))
 	holds(t, c.Status().Waits(start), "", "", 0)
-	holds(t, c.Status().WaitsWithKey(start, policy.Conn{}, nil), "child", "5 packets/s", 200*ms)
+	holds(t, waitsWithKey(t, c, start, policy.Conn{}, nil), "child", "5 packets/s", 200*ms)
 	second, third, fourth := packet(1), packet(1), packet(1)
 	enter(t, c, 0, Waits, second, third, fourth)
 	holds(t, c.Status().Waits(start), "child", "5 packets/s", 200*ms)
@@ -415,7 +430,7 @@ func TestWaitsSaysForWhich(t *testing.T) {
 	holds(t, c.Status().Waits(at(time.Second)), "child", "3 packets/min", 60*time.Second)
 	a.Pass(at(time.Second), Cost{Packets: 1})
 	lastLeft(a, at(time.Second))
-	holds(t, a.Status().WaitsWithKey(at(2*time.Second), policy.Conn{}, nil), "account", "4 packets/min", 60*time.Second)
+	holds(t, waitsWithKey(t, a, at(2*time.Second), policy.Conn{}, nil), "account", "4 packets/min", 60*time.Second)
 	none := named("account", leakyClass("0 packets/s"))
 	a.Set(at(2*time.Second), none)
 	holds(t, c.Status().Waits(at(2*time.Second)), "account", "0 packets/s", -1)
@@ -427,10 +442,10 @@ func TestWaitsOfAKey(t *testing.T) {
 	bucket := c.Join(start, client(1))
 	bucket.Pass(start, Cost{Packets: 1})
 	bucket.Pass(at(second), Cost{Packets: 1})
-	holds(t, c.Status().WaitsWithKey(at(second), client(1), nil), "test", "2 packets/min", time.Minute)
+	holds(t, waitsWithKey(t, c, at(second), client(1), nil), "test", "2 packets/min", time.Minute)
 	bucket.Quit(at(second))
-	holds(t, c.Status().WaitsWithKey(at(second), client(1), nil), "test", "2 packets/min", time.Minute)
-	holds(t, c.Status().WaitsWithKey(at(second), client(2), nil), "", "", 0)
+	holds(t, waitsWithKey(t, c, at(second), client(1), nil), "test", "2 packets/min", time.Minute)
+	holds(t, waitsWithKey(t, c, at(second), client(2), nil), "", "", 0)
 	bucket = c.Join(at(second), client(1))
 	enter(t, bucket, second, Waits, packet(1))
 	holds(t, c.Status().Waits(at(second)), "test", "2 packets/min", time.Minute)
@@ -442,8 +457,8 @@ func TestWaitsForAnswersAndPauses(t *testing.T) {
 	one := request()
 	one.Asks = true
 	enter(t, c, 0, Leaves, one)
-	holds(t, c.Status().WaitsWithKey(at(second), policy.Conn{}, nil), "test", HoldInFlight, -1)
+	holds(t, waitsWithKey(t, c, at(second), policy.Conn{}, nil), "test", HoldInFlight, -1)
 	c.Provider().Answered(at(second), false)
 	c.Provider().Throttled(at(second), 3*time.Second, "429")
-	holds(t, c.Status().WaitsWithKey(at(second), policy.Conn{}, nil), "test", HoldPause, 4*second)
+	holds(t, waitsWithKey(t, c, at(second), policy.Conn{}, nil), "test", HoldPause, 4*second)
 }

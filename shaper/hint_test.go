@@ -27,12 +27,12 @@ func say(t *testing.T, c *Class, now time.Duration, remaining int64, until time.
 func TestWaitsForAHint(t *testing.T) {
 	c := NewClass(start, hintedClass())
 	say(t, c, 0, 1, 30*second)
-	holds(t, c.Status().WaitsWithKey(start, policy.Conn{}, nil), "", "", 0)
+	holds(t, waitsWithKey(t, c, start, policy.Conn{}, nil), "", "", 0)
 	a, b := message(1), message(1)
 	enter(t, c, 0, Leaves, a)
 	enter(t, c, 0, Waits, b)
 	holds(t, c.Status().Waits(start), "test", HoldHint, 30*second)
-	holds(t, c.Status().WaitsWithKey(start, policy.Conn{}, nil), "test", HoldHint, 30*second)
+	holds(t, waitsWithKey(t, c, start, policy.Conn{}, nil), "test", HoldHint, 30*second)
 	w := c.Status().Why(start)
 	if len(w.Path) != 1 || w.Path[0].Cause != ByHint || w.Path[0].Text != "what the provider says remains of its limit: 0" || !w.At.Equal(at(30*second)) || !w.Exact {
 		t.Errorf("%+v", w)
@@ -86,9 +86,9 @@ func TestHintOrSchedule(t *testing.T) {
 	conf.Closed = policy.Span{From: at(10 * second), Until: at(20 * second)}
 	c := NewClass(start, conf)
 	say(t, c, 0, 0, 5*second)
-	holds(t, c.Status().WaitsWithKey(start, policy.Conn{}, nil), "test", HoldHint, 5*second)
+	holds(t, waitsWithKey(t, c, start, policy.Conn{}, nil), "test", HoldHint, 5*second)
 	say(t, c, 6*second, 0, 15*second)
-	holds(t, c.Status().WaitsWithKey(at(6*second), policy.Conn{}, nil), "test", HoldClosed, 20*second)
+	holds(t, waitsWithKey(t, c, at(6*second), policy.Conn{}, nil), "test", HoldClosed, 20*second)
 	if w := c.Status().Why(at(6 * second)); len(w.Path) != 1 || w.Path[0].Cause != ByLimit || w.Path[0].Text != "a time in which nothing may leave" {
 		t.Errorf("%+v", w)
 	}
@@ -106,14 +106,14 @@ func TestHintsOfAKeyThatWasAway(t *testing.T) {
 		bucket.Quit(start)
 		other := c.Join(start, client(2))
 		enter(t, other, 0, Leaves, message(1))
-		holds(t, c.Status().WaitsWithKey(at(second), client(1), nil), "test", HoldHint, 30*second)
+		holds(t, waitsWithKey(t, c, at(second), client(1), nil), "test", HoldHint, 30*second)
 		bucket = c.Join(at(second), client(1))
 		if next := bucket.limiter.Next(at(second), 0, 1); !next.Equal(at(30 * second)) {
 			t.Errorf("with %d limits the key may send at %v", limits, next.Sub(start))
 		}
 		bucket.Quit(at(second))
 		c.Set(at(2*second), perSource(10, func() policy.Class { conf := hintedClass(); conf.Rate = rateOf("10 messages/s"); return conf }()))
-		holds(t, c.Status().WaitsWithKey(at(2*second), client(1), nil), "test", HoldHint, 30*second)
+		holds(t, waitsWithKey(t, c, at(2*second), client(1), nil), "test", HoldHint, 30*second)
 	}
 }
 

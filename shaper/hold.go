@@ -65,6 +65,27 @@ func nextHold(now time.Time, c *Class) hold {
 	return holdOn(now, &c.node, cost)
 }
 
+// holdWithKey returns what an item of one unit waits for that comes to a class with a key, and when it leaves behind all that
+// waits before it.
+func (c *Class) holdWithKey(now time.Time, key Key) hold {
+	h := holdOn(now, &c.node, &oneOfEach)
+	if c.keys != nil {
+		h.orLater(c.keys.hold(now, key.bucket))
+	}
+	if key.group > 0 {
+		p := quietPace(groupPolicy(c.conf, int(key.group-1)))
+		h.orLater(hold{&c.conf, HoldQuiet, p.whenOpen(later(now, h.until))})
+	}
+	switch in := c.inUse(now, key); {
+	case h.by == nil:
+	case in != nil: // it leaves behind what waits there
+		h.until = later(h.until, forecast{node: &in.node, now: now}.leaves(&oneOfEach))
+	case c.keys != nil:
+		h.until = later(h.until, c.keys.turn(now, key.bucket))
+	}
+	return h
+}
+
 // hold returns what one unit with a key would wait for in its bucket, without the classes above. If
 // the key has no bucket, the bucket would begin with what is remembered of it, or with what the
 // shared one owes if the key has been there. With a shadow, the bucket holds nothing up.

@@ -25,9 +25,9 @@ func TestWaitsBehindTheQueue(t *testing.T) {
 			enter(t, in, 0, Waits, packet(1))
 		}
 		if name == "a bucket" {
-			holds(t, c.Status().WaitsWithKey(start, client(2), nil), "", "", 0)
+			holds(t, waitsWithKey(t, c, start, client(2), nil), "", "", 0)
 		}
-		holds(t, c.Status().WaitsWithKey(start, client(1), nil), "test", "1 packets/s", 601*time.Second)
+		holds(t, waitsWithKey(t, c, start, client(1), nil), "test", "1 packets/s", 601*time.Second)
 	}
 
 	c := NewTree(start, asAt(12*time.Hour, promotions(t, "queue = \"2000 messages\"")))[0]
@@ -35,7 +35,7 @@ func TestWaitsBehindTheQueue(t *testing.T) {
 	for range 600 {
 		enter(t, india, 22*time.Hour, Waits, sms())
 	}
-	h := c.Status().WaitsWithKey(at(22*time.Hour), policy.Conn{}, &policy.Message{Recipient: []byte("91")})
+	h := waitsWithKey(t, c, at(22*time.Hour), policy.Conn{}, &policy.Message{Recipient: []byte("91")})
 	if h == nil || h.Limit != HoldQuiet || !h.Until.Equal(at(33*time.Hour+time.Minute)) {
 		t.Errorf("what comes behind 600 in the quiet hours waits for %+v", h)
 	}
@@ -59,9 +59,9 @@ func TestWaitsOfAKeyWithoutRoom(t *testing.T) {
 	enter(t, own, 0, Leaves, packet(1))
 	enter(t, shared, 0, Leaves, packet(1))
 	enter(t, shared, 0, Waits, packet(1))
-	holds(t, c.Status().WaitsWithKey(start, client(3), nil), "test", "1 packets/s", 2*time.Second)
+	holds(t, waitsWithKey(t, c, start, client(3), nil), "test", "1 packets/s", 2*time.Second)
 	own.Quit(start)
-	holds(t, c.Status().WaitsWithKey(at(10*second), client(4), nil), "", "", 0) // there is room again
+	holds(t, waitsWithKey(t, c, at(10*second), client(4), nil), "", "", 0) // there is room again
 }
 
 // A key that has no bucket yet waits for a turn behind those that have one, at the class above.
@@ -72,10 +72,10 @@ func TestWaitsOfANewKeyBehindOthers(t *testing.T) {
 		c.Join(start, client(i)).Enter(start, packet(1))
 	}
 	c.Next(start)
-	holds(t, c.Status().WaitsWithKey(start, client(50), nil), "root", "1 packets/s", 20*second)
+	holds(t, waitsWithKey(t, c, start, client(50), nil), "root", "1 packets/s", 20*second)
 	bucket, it := c.Join(start, client(50)), packet(1)
 	enter(t, bucket, 0, Waits, it)
-	holds(t, c.Status().WaitsWithKey(start, client(51), nil), "root", "1 packets/s", 21*second)
+	holds(t, waitsWithKey(t, c, start, client(51), nil), "root", "1 packets/s", 21*second)
 }
 
 // A key that has no bucket yet goes before others that borrow, if it does not borrow itself.
@@ -95,8 +95,8 @@ func TestWaitsOfAKeyBehindBorrowers(t *testing.T) {
 	s := &sim{root: classes["root"], now: start}
 	s.run(20*second + 500*ms)
 	now := at(20*second + 500*ms)
-	holds(t, c.Status().WaitsWithKey(now, client(51), nil), "root", "1 packets/s", 21*second)
-	holds(t, c.Status().WaitsWithKey(now, client(50), nil), "root", "1 packets/s", 41*second)
+	holds(t, waitsWithKey(t, c, now, client(51), nil), "root", "1 packets/s", 21*second)
+	holds(t, waitsWithKey(t, c, now, client(50), nil), "root", "1 packets/s", 41*second)
 }
 
 // A class with a shadow holds nobody up, and neither does a key that has been away.
@@ -106,8 +106,8 @@ func TestNoKeyWaitsInAShadow(t *testing.T) {
 	c := NewClass(start, conf)
 	bucket := c.Join(start, client(1))
 	enter(t, bucket, 0, Leaves, packet(1))
-	holds(t, c.Status().WaitsWithKey(start, client(1), nil), "", "", 0)
+	holds(t, waitsWithKey(t, c, start, client(1), nil), "", "", 0)
 	bucket.Quit(start)
-	holds(t, c.Status().WaitsWithKey(start, client(1), nil), "", "", 0)
-	holds(t, c.Status().WaitsWithKey(start, client(2), nil), "", "", 0)
+	holds(t, waitsWithKey(t, c, start, client(1), nil), "", "", 0)
+	holds(t, waitsWithKey(t, c, start, client(2), nil), "", "", 0)
 }

@@ -391,9 +391,9 @@ func TestWhyOfQuietHours(t *testing.T) {
 	if len(w.Path) != 1 || w.Path[0].Cause != ByQuiet || w.Path[0].Text != "quiet hours of 91*" || !w.At.Equal(at(33*time.Hour)) || !w.Exact {
 		t.Errorf("it waits for %+v", w)
 	}
-	h := c.Status().WaitsWithKey(at(22*time.Hour), policy.Conn{}, &policy.Message{Recipient: []byte("911")})
+	h := waitsWithKey(t, c, at(22*time.Hour), policy.Conn{}, &policy.Message{Recipient: []byte("911")})
 	holds(t, h, "promotions", HoldQuiet, 33*time.Hour+100*ms) // behind the one that waits
-	if h := c.Status().WaitsWithKey(at(22*time.Hour), policy.Conn{}, &policy.Message{Recipient: []byte("44")}); h != nil {
+	if h := waitsWithKey(t, c, at(22*time.Hour), policy.Conn{}, &policy.Message{Recipient: []byte("44")}); h != nil {
 		t.Errorf("another recipient waits for %v", h)
 	}
 }

@@ -137,7 +137,7 @@ func TestKeysLeaveTheSharedBucketAsAssured(t *testing.T) {
 	first, shared := c.Join(start, client(1)), c.Join(start, client(2))
 	enter(t, shared, 0, Leaves, packet(1))
 	first.Quit(start)
-	holds(t, c.Status().WaitsWithKey(at(ms), client(2), nil), "test", "10 packets/s", 100*ms)
+	holds(t, waitsWithKey(t, c, at(ms), client(2), nil), "test", "10 packets/s", 100*ms)
 	if own := c.Join(at(ms), client(2)); own == shared || own.assured.Next() != shared.assured.Next() {
 		t.Errorf("the key is within its assured rate at %v, want %v as before", own.assured.Next(), shared.assured.Next())
 	}

@@ -73,30 +73,15 @@ func (s Status) Waits(now time.Time) *stats.Hold {
 	return first.reading()
 }
 
-// WaitsWithKey returns what an item of one unit would wait for if it came to the class at now, on
-// a connection. m is that item; nil if it is no message, or if nothing is known of it. WaitsWithKey
-// returns nil if the item would not wait, or only for its turn. The time is an estimate of when the
-// item leaves, behind all that waits before it; see Estimate.
-func (s Status) WaitsWithKey(now time.Time, conn policy.Conn, m *policy.Message) *stats.Hold {
+// WhyWithKey explains what an item of one unit would wait for if it came to the class at now, on a connection. m is that item; nil
+// if it is no message, or if nothing is known of it. The time is an estimate of when the item leaves, behind all that
+// waits before it; see Estimate. The backlog is what waits in the queue to which it would come. If it would not wait, or only for its turn, nothing holds it
+// up. Sessions that wait for a slot do not count.
+func (s Status) WhyWithKey(now time.Time, conn policy.Conn, m *policy.Message) Why {
 	c := s.class
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	h, key := holdOn(now, &c.node, &oneOfEach), c.Messages().Key(&conn, m)
-	if c.keys != nil {
-		h.orLater(c.keys.hold(now, key.bucket))
-	}
-	if key.group > 0 {
-		p := quietPace(groupPolicy(c.conf, int(key.group-1)))
-		h.orLater(hold{&c.conf, HoldQuiet, p.whenOpen(later(now, h.until))})
-	}
-	switch in := c.inUse(now, key); {
-	case h.by == nil:
-	case in != nil: // it leaves behind what waits there
-		h.until = later(h.until, forecast{node: &in.node, now: now}.leaves(&oneOfEach))
-	case c.keys != nil:
-		h.until = later(h.until, c.keys.turn(now, key.bucket))
-	}
-	return h.reading()
+	return c.withKey(now, c.Messages().Key(&conn, m))
 }
 
 // Quotas returns what remains at now of each window of the class that lasts a minute or longer. If

@@ -55,7 +55,7 @@ func (r *rehearsal) why(of *node) (w Why) {
 	if w.Items == 0 {
 		at, ahead, exact := play.coming(of)
 		w.From, w.At, w.Exact = of.class.name, at, exact
-		w.Path = r.path(of, unitCost(of.kind), play.ofOriginals(ahead))
+		w.Path = holdsOn(r.now, of, unitCost(of.kind), play.ofOriginals(ahead))
 		return w
 	}
 	last, at, ahead, exact := play.until(of)
@@ -71,7 +71,7 @@ func (r *rehearsal) why(of *node) (w Why) {
 		w.Path = []Hold{{w.From, ByChildren, limit.Never, "the classes beneath it in which something waits: none of them lets anything leave until an answer comes, a fleet grants something, or a rate changes"}}
 		return w
 	}
-	w.From, w.Path = it.class.name, r.path(&it.class.node, it.Cost, play.ofOriginals(ahead))
+	w.From, w.Path = it.class.name, holdsOn(r.now, &it.class.node, it.Cost, play.ofOriginals(ahead))
 	return w
 }
 
@@ -144,12 +144,12 @@ func firstOf(n *node) *Item {
 	return nil
 }
 
-// path returns what holds up an item of a cost, from a node to the root. ahead says how many items
+// holdsOn returns what holds up an item of a cost, from a node to the root. ahead says how many items
 // each class lets leave before it.
-func (r *rehearsal) path(n *node, cost Cost, ahead map[*node]int) (all []Hold) {
+func holdsOn(now time.Time, n *node, cost Cost, ahead map[*node]int) (all []Hold) {
 	for ; n != nil; n = n.parent.Load() {
 		if units := cost.In(n.kind); units > 0 && !n.passive {
-			all = append(all, n.gate.holds(r.now, n.class, units)...)
+			all = append(all, n.gate.holds(now, &n.class.conf, units)...)
 		}
 		if ahead[n] > 0 {
 			all = append(all, Hold{n.class.name, BySiblings, time.Time{}, fmt.Sprintf("items that come first among those that compete for it: %d", ahead[n])})
@@ -158,13 +158,37 @@ func (r *rehearsal) path(n *node, cost Cost, ahead map[*node]int) (all []Hold) {
 	return all
 }
 
-// holds returns what holds up an item that costs n and is the next.
-func (g *gate) holds(now time.Time, class *Class, n int64) (all []Hold) {
+// withKey explains what an item of one unit waits for that comes to a class with a key. The lock of the tree is held.
+func (c *Class) withKey(now time.Time, key Key) (w Why) {
+	h := c.holdWithKey(now, key)
+	if w.From, w.At = c.name, later(h.until, now); h.by == nil {
+		return w
+	}
+	if in := c.inUse(now, key); in != nil {
+		w.Backlog = Backlog{Items: int64(in.queue.Len()), Bytes: in.queue.Bytes()}
+	}
+	if key.group > 0 {
+		conf := groupPolicy(c.conf, int(key.group-1))
+		p := quietPace(conf)
+		group := gate{pace: p, limiter: p.idle(now)}
+		w.Path = group.holds(now, &conf, 1)
+	}
+	if c.keys != nil && !c.keys.conf.Shadow {
+		g := c.keys.gate(now, key.bucket)
+		w.Path = append(w.Path, g.holds(now, &c.keys.conf, 1)...)
+	}
+	w.Path = append(w.Path, holdsOn(now, &c.node, oneOfEach, nil)...)
+	return w
+}
+
+// holds returns what holds up an item that costs n and is the next. conf is the policy of the class.
+func (g *gate) holds(now time.Time, conf *policy.Class, n int64) (all []Hold) {
 	add := func(cause Cause, until time.Time, text string) {
 		if until.After(now) {
-			all = append(all, Hold{class.name, cause, until, text})
+			all = append(all, Hold{conf.Name, cause, until, text})
 		}
 	}
+	g.regain(now)
 	if g.awaitsAnswers() {
 		add(ByInFlight, limit.Never, fmt.Sprintf("requests without an answer: %d; in_flight allows %d", g.unanswered(), g.maxInFlight))
 	}
@@ -174,11 +198,11 @@ func (g *gate) holds(now time.Time, class *Class, n int64) (all []Hold) {
 	}
 	switch part, _ := limit.Holding(bare(g.limiter), now, n); {
 	case g.awaitsStore(now, n):
-		add(ByStore, limit.Never, fmt.Sprintf("the store of the fleet %q, which is away; nothing more leaves without it", class.conf.Shared))
+		add(ByStore, limit.Never, fmt.Sprintf("the store of the fleet %q, which is away; nothing more leaves without it", conf.Shared))
 	case g.pace.quieted:
-		add(ByQuiet, g.estimate(now, 0, n), "quiet hours of "+class.conf.Quieted[0].Text())
-	case part <= len(class.conf.Also):
-		add(ByLimit, g.estimate(now, 0, n), g.limitText(&class.conf, part))
+		add(ByQuiet, g.estimate(now, 0, n), "quiet hours of "+conf.Quieted[0].Text())
+	case part <= len(conf.Also):
+		add(ByLimit, g.estimate(now, 0, n), g.limitText(conf, part))
 	case g.pace.outside(part) == HoldHint:
 		remaining, _, _ := limit.HintsOf(bare(g.limiter)).Remaining(now)
 		add(ByHint, g.estimate(now, 0, n), fmt.Sprintf("what the provider says remains of its limit: %d", remaining))
@@ -190,8 +214,16 @@ func (g *gate) holds(now time.Time, class *Class, n int64) (all []Hold) {
 
 // awaitsStore reports whether an item of n units leaves only if the store of a fleet comes back.
 func (g *gate) awaitsStore(now time.Time, n int64) bool {
-	_, ok := g.limiter.(*lent)
-	return ok && !g.pace.rate.IsZero() && g.estimate(now, 0, n) == limit.Never
+	return g.isShared() && !g.pace.rate.IsZero() && g.estimate(now, 0, n) == limit.Never
+}
+
+// isShared reports whether the budget of the class is in the store of a fleet.
+func (g *gate) isShared() bool {
+	switch g.limiter.(type) {
+	case *shared, *lent:
+		return true
+	}
+	return false
 }
 
 // limitText says which limit of the class holds an item up, by the number that limit.Holding
@@ -211,7 +243,7 @@ func (g *gate) limitText(conf *policy.Class, part int) (text string) {
 	default:
 		text = fmt.Sprintf("the limit of %v", rate)
 	}
-	if _, ok := g.limiter.(*lent); ok {
+	if g.isShared() {
 		text += fmt.Sprintf(", which all members of the fleet %q share", conf.Shared)
 	}
 	if l := g.throttle.learner; part == 0 && l != nil && l.level < l.top {

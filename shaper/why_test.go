@@ -434,3 +434,31 @@ func TestWhyOfAShare(t *testing.T) {
 		})
 	}
 }
+
+// What would come to a class waits for the same as what waits there already, and behind it: down the path, in the same words.
+func TestWhyWithKeySaysWhatWhySays(t *testing.T) {
+	root, api := named("root", classBy(policy.GCRA, "1 messages/min")), named("api", classBy(policy.GCRA, "1 messages/h"))
+	api.Parent, api.OnThrottle.Max = "root", unit.Duration(2*time.Hour)
+	for name, conf := range map[string]policy.Class{"a class": api, "a class with buckets": under("root", named("api", perSource(9, api)))} {
+		byName := tree(root, conf)
+		c := byName["api"]
+		in := c.Join(start, client(1))
+		for range 4 {
+			in.Enter(start, message(1))
+		}
+		if in.Provider().Throttled(start, 90*time.Minute, "429"); len(c.Status().Why(start).Path) != 3 {
+			t.Fatalf("%s: three things hold it up, not %+v", name, c.Status().Why(start).Path)
+		}
+		got, want := c.Status().WhyWithKey(start, client(1), nil), c.Status().Why(start)
+		if !slices.Equal(got.Path, want.Path) || got.Items != 3 || !got.At.Equal(at(4*time.Hour+30*time.Minute)) || got.Exact {
+			t.Errorf("%s: what comes waits for %+v, and what waits for %+v", name, got, want)
+		}
+		if conf.Per == (policy.Per{}) {
+			continue
+		}
+		other := c.Status().WhyWithKey(start, client(2), nil)
+		if !slices.Equal(other.Path, want.Path[len(want.Path)-1:]) || other.Items != 0 {
+			t.Errorf("a key that sends nothing waits for %+v", other)
+		}
+	}
+}

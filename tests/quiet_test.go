@@ -53,7 +53,7 @@ func TestQuietHours(t *testing.T) {
 	if answers[2] != smppThrottled || answers[3] != 0 {
 		t.Fatalf("the answers are %v", answers)
 	}
-	if text := p.must("explain", "127.0.0.1", "--recipient", "4499"); !strings.Contains(text, "for quiet of class promotions") {
+	if text := p.must("explain", "127.0.0.1", "--recipient", "4499"); !strings.Contains(text, "class promotions: quiet hours of ") {
 		t.Errorf("explain says %q", text)
 	}
 

@@ -287,9 +287,9 @@ func TestWhichLimitIsWaitedFor(t *testing.T) {
 	want(t, 0, []string{"WAITS FOR"}, "classes", "-c", p.path)
 	want(t, 0, []string{`also             { rate = "1 connections/h", algorithm = "sliding-log" }`,
 		`also             { rate = "500 connections/day", algorithm = "fixed-window", window = "day", zone = "Europe/Paris" }`, "waits for        1 connections/h, "}, "classes", "slow", "-c", p.path)
-	want(t, 0, []string{"now it waits until ", "for 1 connections/h of class slow"}, "explain", "127.0.0.1", "-c", p.path)
+	want(t, 0, []string{"  an item that comes now leaves at about ", "; items that wait before it: 1\n", "    class slow: the window is full: it allows 1 connections/h, until "}, "explain", "127.0.0.1", "-c", p.path)
 	var all []policy.Explanation
-	if err := json.Unmarshal([]byte(want(t, 0, nil, "explain", "127.0.0.1", "--json", "-c", p.path)), &all); err != nil || all[0].WaitsFor != "1 connections/h of class slow" || time.Until(all[0].WaitsUntil) < 50*time.Minute {
+	if err := json.Unmarshal([]byte(want(t, 0, nil, "explain", "127.0.0.1", "--json", "-c", p.path)), &all); err != nil || len(all[0].Holds) != 1 || all[0].Holds[0].Cause != "limit" || time.Until(all[0].WaitsUntil) < 50*time.Minute {
 		t.Errorf("%v, %+v", err, all)
 	}
 	var classes []daemon.Class
@@ -352,5 +352,5 @@ class = "quiet"
 	want(t, 0, []string{"SCHEDULED", "0 messages/s until " + opens.Local().Format("Mon 15:04")}, "classes", "-c", p.path)
 	want(t, 0, []string{" in UTC: rate 0 messages/s"}, "classes", "quiet", "-c", p.path)
 	want(t, 0, []string{`"text": "0 messages/s"`}, "classes", "quiet", "--json", "-c", p.path)
-	want(t, 0, []string{"for schedule of class quiet"}, "explain", "127.0.0.1", "-c", p.path)
+	want(t, 0, []string{"    class quiet: a time in which nothing may leave, until "}, "explain", "127.0.0.1", "-c", p.path)
 }
