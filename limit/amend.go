@@ -132,6 +132,15 @@ func (l *SlidingLog) Amend(now, then time.Time, n int64) {
 	case plus(at, l.window) > since:
 		l.withdraw(at, math.MaxInt64, -n)
 	}
+	l.dropEmpty()
+}
+
+// dropEmpty drops the last departures of which nothing is left. Turns that are lost, one after the other, would else
+// fill the log with them, and what leaves then would join the last one.
+func (l *SlidingLog) dropEmpty() {
+	for l.log.n > 0 && l.unitsIn(l.log.n-1) == 0 {
+		l.log.n--
+	}
 }
 
 // shorten takes up to n units out of an entry, and makes it earlier by as many windows as it fills no more, but no

@@ -217,3 +217,26 @@ func TestAmendWindows(t *testing.T) {
 		t.Errorf("4 messages leave at %v, want when the bucket has them", at.Sub(start))
 	}
 }
+
+// Turns that are lost leave nothing in a log: however many they are, the next item leaves as if there had been none.
+func TestLostTurnsFillNoLog(t *testing.T) {
+	const day = 24 * time.Hour
+	newLog := func() *SlidingLog { return NewSlidingLog(start, unit.NewRate(unit.Messages, 1000, day), day) }
+	lost, want, now := newLog(), newLog(), start
+	for range maxDepartures + 1000 {
+		lost.Take(now, now, 1)
+		Amend(lost, now, now, -1)
+		now = now.Add(time.Second)
+	}
+	for range 1000 {
+		lost.Take(now, now, 1)
+		want.Take(now, now, 1)
+		now = now.Add(time.Minute)
+	}
+	if got, want := lost.Next(now, 0, 1), want.Next(now, 0, 1); !got.Equal(want) {
+		t.Errorf("after lost turns the next item leaves %v after the first one, want %v", got.Sub(start), want.Sub(start))
+	}
+	if lost.log.n != 1000 {
+		t.Errorf("the log holds %d departures, want those that left: 1000", lost.log.n)
+	}
+}
