@@ -126,7 +126,7 @@ func TestWhatAHintHolds(t *testing.T) {
 	for _, c := range []struct{ want, command string }{
 		{"what the provider says remains of its limit: 0, until ", "why api"},
 		{`"cause": "hints"`, "why api --json"},
-		{"for hints of class api", "explain --listener gateway 127.0.0.1"},
+		{"class api: what the provider says remains of its limit: 0, until ", "explain --listener gateway 127.0.0.1"},
 		{`"limit": "hints"`, "classes api --json"},
 		{"waits for        a hint of the provider, ", "classes api"},
 	} {

@@ -22,7 +22,7 @@ type figures struct {
 
 func (*figures) Hosts() []string { return nil }
 func (*figures) Summary() any {
-	return daemon.Summary{Version: "1.2.3", State: daemon.Draining, Started: time.Now().Add(-50 * time.Hour), ReloadOK: true}
+	return daemon.Summary{Version: "1.2.3", State: daemon.Draining, Started: time.Now().Add(-50*time.Hour - time.Minute), ReloadOK: true}
 }
 func (*figures) Classes() []web.Class {
 	return []web.Class{{Name: "plain"}, {Name: "tried", Shadow: true}}
