@@ -10,6 +10,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -60,7 +61,7 @@ const (
 
 var (
 	errHash    = errors.New(`the hash is neither argon2id ("$argon2id$v=19$m=...") nor bcrypt ("$2b$...")`)
-	errHigh    = fmt.Errorf("the hash costs too much: argon2id takes at most m=%d and t=%d, bcrypt at most %d", maxMemory, maxPasses, maxCost)
+	errHigh    = fmt.Errorf("the hash costs too much: argon2id takes at most m=%d, t=%d and p=%d, bcrypt at most %d", maxMemory, maxPasses, math.MaxUint8, maxCost)
 	errNoUsers = errors.New("there is no user in it")
 )
 
@@ -188,23 +189,22 @@ type argon2Hash struct {
 
 func parseArgon2(s string) (hash, error) {
 	fields := strings.Split(s, "$")
-	var h argon2Hash
+	var memory, passes, threads uint64
 	if len(fields) != 6 || fields[2] != "v=19" {
 		return nil, errHash
 	}
-	if n, err := fmt.Sscanf(fields[3]+"\n", "m=%d,t=%d,p=%d\n", &h.memory, &h.passes, &h.threads); n != 3 || err != nil || h.memory == 0 || h.passes == 0 || h.threads == 0 {
+	if n, err := fmt.Sscanf(fields[3]+"\n", "m=%d,t=%d,p=%d\n", &memory, &passes, &threads); n != 3 || err != nil || memory == 0 || passes == 0 || threads == 0 {
 		return nil, errHash
 	}
 	salt, errSalt := base64.RawStdEncoding.DecodeString(fields[4])
 	sum, errSum := base64.RawStdEncoding.DecodeString(fields[5])
-	h.salt, h.sum = string(salt), string(sum)
 	switch {
-	case errSalt != nil || errSum != nil || len(h.salt) < 8 || len(h.sum) < 16 || len(h.sum) > 64:
+	case errSalt != nil || errSum != nil || len(salt) < 8 || len(sum) < 16 || len(sum) > 64:
 		return nil, errHash
-	case h.memory > maxMemory || h.passes > maxPasses:
+	case memory > maxMemory || passes > maxPasses || threads > math.MaxUint8:
 		return nil, errHigh
 	}
-	return h, nil
+	return argon2Hash{uint32(memory), uint32(passes), uint8(threads), string(salt), string(sum)}, nil
 }
 
 func (h argon2Hash) matches(password string) bool {

@@ -177,7 +177,9 @@ func TestBadUsers(t *testing.T) {
 	b, a := cheap(t, "secret")
 	for text, want := range map[string]string{
 		"": "no user", "# bob:" + b: "no user", "bob\n": "line 1", "bob:secret\n": "line 1", "\nbob:" + b + "x\n": "line 2", ":" + b: "line 1",
-		"bob:" + b + "\nbob:" + a: "line 2", "bob:" + strings.Replace(a, "m=64", "m=1048576", 1): "costs too much", "bob:" + strings.Replace(a, "t=1,", "t=0,", 1): "line 1",
+		"bob:" + b + "\nbob:" + a: "line 2", "bob:" + strings.Replace(a, "m=64", "m=1048576", 1): "costs too much", "bob:" + strings.Replace(a, "m=64", "m=4294967296", 1): "costs too much",
+		"bob:" + strings.Replace(a, "p=1", "p=256", 1): "costs too much", "bob:" + strings.Replace(a, "t=1", "t=99999999999", 1): "costs too much",
+		"bob:" + strings.Replace(a, "t=1,", "t=0,", 1): "line 1",
 		"bob:" + strings.Replace(b, "$04$", "$31$", 1): "costs too much", "bob:" + strings.Replace(a, "v=19", "v=16", 1): "line 1", "bob:" + a[:len(a)-30]: "line 1",
 		"bob:$argon2id$v=19$m=64,t=1,p=1$$": "line 1",
 	} {
