@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // An entryChecker checks that entries have the keys of entries, and other listeners have not.
@@ -105,6 +106,21 @@ func (c warner) warnOpen() {
 			if !isPrivate(s) {
 				c.warn(item(join("listener", l.Name)+".listen", i), fmt.Sprintf("whoever reaches %q may use it, since nobody has to log in", s),
 					`users = "FILE", or an address like "127.0.0.1:1080"`)
+			}
+		}
+	}
+}
+
+// warnClaims warns of listeners at which any machine may claim any address.
+func (c warner) warnClaims() {
+	for _, l := range c.p.Listeners {
+		if !slices.ContainsFunc(l.Listen, func(s string) bool { return !isPrivate(s) }) {
+			continue
+		}
+		for i, from := range l.AcceptProxy {
+			if from.Bits() == 0 {
+				c.warn(item(join("listener", l.Name)+".accept_proxy", i), fmt.Sprintf("%q are all addresses, and whoever sends a PROXY header may claim any", from),
+					"the networks of your proxies only")
 			}
 		}
 	}

@@ -543,7 +543,10 @@ class = "a"
 		"a wider destination":       {head + rule(`destination = "10.0.0.0/8"`) + rule(`destination = "10.0.0.1"`), covered},
 		"another destination":       {head + rule(`destination = "10.0.0.0/8"`) + rule(`destination = "11.0.0.1"`), ""},
 		"protocol against listener": {head + rule(`listener = "x"`, `protocol = "udp"`), nowhere},
-		"port of no listener":       {head + rule(`port = 80`), nowhere},
+		"a proxy anywhere": {strings.Replace(head, "127.0.0.1:1\"", "192.0.2.1:1\"\naccept_proxy = [\"10.0.0.0/8\", \"::/0\"]", 1),
+			`6:31: listener.x.accept_proxy: "::/0" are all addresses, and whoever sends a PROXY header may claim any; the networks of your proxies only`},
+		"a proxy on this machine": {strings.Replace(head, "127.0.0.1:1\"", "127.0.0.1:1\"\naccept_proxy = \"0.0.0.0/0\"", 1), ""},
+		"port of no listener":     {head + rule(`port = 80`), nowhere},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, warnings, err := Parse("", []byte(tt.text))
