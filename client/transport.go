@@ -141,12 +141,13 @@ func (t *Transport) send(req *http.Request) (*request, error) {
 	who := policy.Conn{Destination: netip.AddrPortFrom(address, 0)}
 	r := &request{class: t.Class.Join(time.Now(), who)}
 	if joined := r.class; joined.Messages().HaveKeys() { // the class has a bucket for each key
-		r.class = joined.JoinKey(time.Now(), joined.Messages().Key(&who, seen(req)))
+		r.key = joined.Messages().Key(&who, seen(req))
+		r.class = joined.JoinKey(time.Now(), r.key)
 		joined.Quit(time.Now())
 	}
 	err := shaper.NewRequestWaiter(r.class).Wait(req.Context(), costOf(t.Class, req), false)
 	if err != nil {
-		r.class.Quit(time.Now())
+		r.class.QuitKey(time.Now(), r.key)
 		return nil, err
 	}
 	return r, nil
@@ -155,6 +156,7 @@ func (t *Transport) send(req *http.Request) (*request, error) {
 // A request is a request in flight.
 type request struct {
 	class *shaper.Class // its bucket, if Transport.Class has several
+	key   shaper.Key    // with which it has joined class; zero: with none
 	ended sync.Once
 }
 
@@ -179,7 +181,7 @@ func (r *request) end(ok bool) {
 	r.ended.Do(func() {
 		now := time.Now()
 		r.class.Provider().Answered(now, ok)
-		r.class.Quit(now)
+		r.class.QuitKey(now, r.key)
 	})
 }
 

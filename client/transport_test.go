@@ -350,6 +350,40 @@ func TestTransportByRequest(t *testing.T) {
 	}
 }
 
+// A host for which there was no room shares a bucket until its last request has ended. in_flight holds for all of its
+// requests.
+func TestTransportByRequestShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := record(ok)
+		client, class := newClient(base, "1000 messages/s", func(conf *policy.Class) {
+			conf.Per, conf.MaxKeys, conf.InFlight = policy.Per{{By: policy.ByHost}}, 1, 1
+		})
+		send := func(url string) (end func() error) {
+			resp, err := client.Get(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return resp.Body.Close
+		}
+		first, shares := send("http://a/"), send("http://b/")
+		first()
+		time.Sleep(time.Second)
+		time.AfterFunc(time.Second, func() { shares() })
+		send("http://b/")() // the first one is still in flight
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if req, _ := http.NewRequestWithContext(ctx, "", "http://b/", nil); true {
+			client.Do(req)
+		}
+		time.Sleep(time.Second)
+		base.want(t, 0, 0, 2*time.Second)
+		before := class.Stats.KeysShared.Load()
+		if send("http://b/")(); class.Stats.KeysShared.Load() != before {
+			t.Error("the host has no bucket of its own, although no request of it is left")
+		}
+	})
+}
+
 // Without a class nothing waits. A class that would never limit is an error.
 func TestTransportClass(t *testing.T) {
 	base := record(ok)

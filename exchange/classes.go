@@ -195,7 +195,7 @@ func (c *classes) quitUnused(now time.Time, tag uint16) {
 	if t.kept || t.users > 0 || t.class == nil {
 		return
 	}
-	t.class.Quit(now)
+	t.class.QuitKey(now, t.key.key)
 	c.all[tag] = tagged{}
 	c.free = append(c.free, tag)
 	if t.isBucket {

@@ -48,10 +48,17 @@ type schedule struct {
 	sent      []time.Time
 	undecided int                         // messages of which no follower method was called yet
 	lastSent  map[origin]int              // the number of the last message that left
+	seen      map[classKey]bool           // the keys of messages to the provider
 	came      freeMessages                // from the client
 	left      freeMessages                // to the provider
 	free      map[*shaper.Class]time.Time // when the gap ends after the last message that was found since the last reload
 	dropped   [2]int
+}
+
+// A classKey is a key in a class.
+type classKey struct {
+	class *shaper.Class
+	key   shaper.Key
 }
 
 // An origin is what messages share if none of them may overtake another: their class and their
@@ -136,7 +143,7 @@ func policyOf(t *testing.T, protocol policy.Protocol, name, keys string) *policy
 var policies sync.Map
 
 func newSchedule(t *testing.T, protocol policy.Protocol, keys string, up, down []byte) *schedule {
-	s := &schedule{t: t, protocol: protocol, who: policy.Conn{Listener: "l"}, now: time.Unix(0, 0), in: [2][]byte{up, down}, lastSent: map[origin]int{}, free: map[*shaper.Class]time.Time{}}
+	s := &schedule{t: t, protocol: protocol, who: policy.Conn{Listener: "l"}, now: time.Unix(0, 0), in: [2][]byte{up, down}, lastSent: map[origin]int{}, seen: map[classKey]bool{}, free: map[*shaper.Class]time.Time{}}
 	s.came.scan, s.left.scan = newLink(protocol).Up(), newLink(protocol).Up()
 	s.makeClasses(policyOf(t, protocol, "c", keys))
 	s.joined = [2]*shaper.Class{s.classes["c"], s.classes["back"]}
@@ -278,6 +285,10 @@ func (s *schedule) pass(d time.Duration) {
 func (s *schedule) Found(_ time.Time, f exchange.Found) exchange.Follower {
 	s.found++
 	s.undecided++
+	if c := f.Class.Named(); f.Direction == stats.Upstream && c.Messages().HaveKeys() {
+		m := exchange.Seen(f.Message)
+		s.seen[classKey{c, c.Messages().Key(&s.who, &m)}] = true
+	}
 	key := ""
 	if s.keyed { // now, or after a reload
 		key = string(f.Message.Submit().Recipient) + string(f.Message.Path)
@@ -400,6 +411,20 @@ func (s *schedule) end() {
 		}
 		if n := c.Buckets().Keys(s.now.Add(time.Hour)); n != 0 {
 			s.t.Fatalf("%d buckets of %s are still in use", n, c.Name())
+		}
+	}
+	s.checkKeys()
+}
+
+// checkKeys checks that no message is counted any more in the bucket that the last keys of a class share: each key has one of
+// its own again.
+func (s *schedule) checkKeys() {
+	now := s.now.Add(time.Hour)
+	for in := range s.seen {
+		before := in.class.Stats.KeysShared.Load()
+		in.class.JoinKey(now, in.key).QuitKey(now, in.key)
+		if in.class.Stats.KeysShared.Load() != before {
+			s.t.Fatalf("a key of %s has no bucket of its own, although no message of it is left", in.class.Name())
 		}
 	}
 }

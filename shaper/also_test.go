@@ -361,12 +361,13 @@ func BenchmarkAlsoOfManyMessageKeys(b *testing.B) {
 	step := func(n int) {
 		now = now.Add(2 * time.Microsecond)
 		to.Recipient = strconv.AppendInt(digits[:0], int64(n), 10)
-		bucket := c.JoinKey(now, c.Messages().Key(&conn, &to))
+		key := c.Messages().Key(&conn, &to)
+		bucket := c.JoinKey(now, key)
 		if bucket.Enter(now, it) == Waits {
 			bucket.Cancel(now, it)
 		}
 		it.Left(now)
-		bucket.Quit(now)
+		bucket.QuitKey(now, key)
 	}
 	for n := range most {
 		step(n)

@@ -237,7 +237,7 @@ func (x *Copy) end() {
 func (x *Copy) quitBucket() {
 	if x.joined {
 		x.joined = false
-		x.class.Quit(x.trial.latest)
+		x.class.QuitKey(x.trial.latest, x.offer.Key)
 		x.trial.expect(x.class)
 	}
 }

@@ -128,6 +128,9 @@ func (k *keys) inUse(now time.Time, key policy.Key) *Class {
 	if c := k.active[key]; c != nil {
 		return c
 	}
+	if k.sharers[key] > 0 {
+		return k.shared
+	}
 	k.forget(now, 2) // as bucket does, so that there is room for as many keys
 	if _, known := k.idle.index[key]; !known && k.len() >= k.maxKeys() {
 		return k.shared

@@ -19,7 +19,8 @@ import (
 // little of it, and forgets that when it makes no difference any more. There are at most
 // max_keys keys. When there is no room for another one, new keys share a bucket, and what
 // that owes goes with those that leave it. So a flood of new keys never frees a key that is
-// over its limit.
+// over its limit. A key whose messages join buckets stays in the shared one while a message of
+// it is there: with a bucket of its own beside that, it would have its limit twice.
 //
 // If messages tell the buckets apart, a bucket may serve one message only. So some that
 // nobody uses are kept for other keys.
@@ -36,6 +37,7 @@ type keys struct {
 	active  map[policy.Key]*Class
 	idle    idleKeys
 	shared  *Class             // the bucket of keys for which there is no room; nil: there was room for all
+	sharers map[policy.Key]int // how many messages of each key have joined shared, and have not quit it; made with it
 	visited visitors           // the keys that have been there since it owed nothing last
 	waiting leaky.Queue[Class] // buckets in which something waits; the one in which something has waited without a break for longest is the first
 	linger  []*Class           // buckets that nobody uses and that must stay for a while; see letLinger
@@ -93,7 +95,7 @@ func (c *Class) Join(now time.Time, conn policy.Conn) *Class {
 	return c.JoinKey(now, Key{bucket: c.keys.per.KeyWith(c.keys.secret, &conn, nil)})
 }
 
-// JoinKey is Join for a key of a class that has buckets or groups.
+// JoinKey is Join for a key of a class that has buckets or groups. Quit it with QuitKey.
 func (c *Class) JoinKey(now time.Time, key Key) *Class {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
@@ -103,6 +105,7 @@ func (c *Class) JoinKey(now time.Time, key Key) *Class {
 	}
 	if bucket.joined.Add(1); bucket.bucketOf != nil {
 		bucket.retiring.Store(false)
+		bucket.bucketOf.noteJoin(bucket, key.bucket)
 	}
 	if key.group == 0 {
 		return bucket
@@ -111,7 +114,11 @@ func (c *Class) JoinKey(now time.Time, key Key) *Class {
 }
 
 // Quit ends what Join began. The caller has taken out all that waited.
-func (c *Class) Quit(now time.Time) {
+func (c *Class) Quit(now time.Time) { c.QuitKey(now, Key{}) }
+
+// QuitKey ends what JoinKey began with a key. The caller has taken out all that waited, and what has left
+// has its answer.
+func (c *Class) QuitKey(now time.Time, key Key) {
 	if c == nil {
 		return
 	}
@@ -122,6 +129,7 @@ func (c *Class) Quit(now time.Time) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	c.joined.Add(-1)
+	c.bucketOf.noteQuit(c, key.bucket)
 	retireIfUnused(now, c)
 }
 
@@ -131,6 +139,9 @@ func (k *keys) len() int { return len(k.active) + k.idle.remembered() }
 func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 	if c := k.active[key]; c != nil {
 		return c
+	}
+	if k.sharers[key] > 0 {
+		return k.visit(now, key)
 	}
 	k.forget(now, 2) // more than can have come since the last call
 	kept, known := k.idle.take(key)
@@ -161,12 +172,31 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 func (k *keys) visit(now time.Time, key policy.Key) *Class {
 	k.class.Stats.KeysShared.Add(1)
 	if k.shared == nil {
-		k.shared = k.open(now, policy.Key{}, k.fresh(now))
+		k.shared, k.sharers = k.open(now, policy.Key{}, k.fresh(now)), map[policy.Key]int{}
 	}
 	if _, outside := k.shared.limiter.(*shared); k.mayReturn && !outside { // a fleet has its own account of each key
 		k.visited.add(key)
 	}
 	return k.shared
+}
+
+// noteJoin notes that a session, or a message, of a key has joined a bucket.
+func (k *keys) noteJoin(c *Class, key policy.Key) {
+	if c == k.shared && k.byMessage { // nobody knows of which key a session is that quits
+		k.sharers[key]++
+	}
+}
+
+// noteQuit notes that what noteJoin has noted has quit the bucket.
+func (k *keys) noteQuit(c *Class, key policy.Key) {
+	if c != k.shared {
+		return
+	}
+	if n := k.sharers[key]; n > 1 {
+		k.sharers[key] = n - 1
+	} else {
+		delete(k.sharers, key)
+	}
 }
 
 // followsShared reports whether a key that is not remembered goes on from the shared bucket: the key

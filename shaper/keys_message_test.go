@@ -64,7 +64,7 @@ func TestMessageKeysAreRemembered(t *testing.T) {
 					}
 					now = leaves(bucket, now, it, got)
 					leaves(models[n], now, same, want)
-					bucket.Quit(now)
+					bucket.QuitKey(now, key)
 				}
 				if algorithm != policy.SlidingLog && len(keyed.keys.spare) != 1 { // a log stays with its key
 					t.Fatalf("%d buckets are spare, want the one that served all", len(keyed.keys.spare))
@@ -87,12 +87,13 @@ func TestMessageKeysAllocateNothing(t *testing.T) {
 		i := 0
 		send := func() {
 			now = now.Add(ms)
-			bucket := c.JoinKey(now, keys[i%len(keys)])
+			key := keys[i%len(keys)]
+			bucket := c.JoinKey(now, key)
 			if bucket.Enter(now, it) != Leaves {
 				t.Fatal("it waits")
 			}
 			it.Left(now)
-			bucket.Quit(now)
+			bucket.QuitKey(now, key)
 			i++
 		}
 		for range 2 * len(keys) {
@@ -108,7 +109,7 @@ func TestMessageKeysFollowSet(t *testing.T) {
 	c := NewClass(start, conf)
 	one := c.JoinKey(start, to(t, c, 1))
 	enter(t, one, 0, Leaves, packet(1))
-	one.Quit(start)
+	one.QuitKey(start, to(t, c, 1))
 	conf.Rate = rateOf("1 packets/s")
 	c.Set(start, conf)
 	for n, want := range []Verdict{Leaves, Waits} {
@@ -118,7 +119,7 @@ func TestMessageKeysFollowSet(t *testing.T) {
 			released(t, c, time.Second-1)
 			released(t, c, time.Second, it)
 		} else {
-			bucket.Quit(start)
+			bucket.QuitKey(start, to(t, c, n))
 		}
 	}
 }
@@ -129,10 +130,10 @@ func TestMessageKeysFlood(t *testing.T) {
 	for n := range 50 {
 		bucket := c.JoinKey(start, to(t, c, n))
 		enter(t, bucket, 0, Leaves, packet(1))
-		bucket.Quit(start)
+		bucket.QuitKey(start, to(t, c, n))
 	}
 	for n := range 2000 {
-		c.JoinKey(start, to(t, c, 100+n)).Quit(start)
+		c.JoinKey(start, to(t, c, 100+n)).QuitKey(start, to(t, c, 100+n))
 	}
 	for n := range 50 {
 		if bucket := c.JoinKey(start, to(t, c, n)); bucket == c.keys.shared || bucket.Enter(start, packet(1)) != Waits {
@@ -154,9 +155,10 @@ func BenchmarkMessageKeys(b *testing.B) {
 	b.ReportAllocs()
 	for i := range b.N {
 		now = now.Add(time.Microsecond)
-		bucket := c.JoinKey(now, keys[i%len(keys)])
+		key := keys[i%len(keys)]
+		bucket := c.JoinKey(now, key)
 		bucket.Enter(now, it)
 		it.Left(now)
-		bucket.Quit(now)
+		bucket.QuitKey(now, key)
 	}
 }

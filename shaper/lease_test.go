@@ -469,7 +469,7 @@ func TestSilentLedgerDelaysOneKey(t *testing.T) {
 	spend := func(n int) {
 		t.Helper()
 		bucket := k.class.JoinKey(at(k.now), to(t, k.class, n))
-		defer bucket.Quit(at(k.now))
+		defer bucket.QuitKey(at(k.now), to(t, k.class, n))
 		it := &Item{Cost: costOf(conf.Rate.Kind(), 1), Patient: true}
 		if bucket.Enter(at(k.now), it) == Leaves {
 			return

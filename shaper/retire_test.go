@@ -49,6 +49,13 @@ func TestKeysLeaveTheSharedBucket(t *testing.T) {
 				}
 				return c.Join(at(d), client(n))
 			}
+			quit := func(d time.Duration, bucket *Class, n int) {
+				if c.Messages().HaveKeys() {
+					bucket.QuitKey(at(d), to(t, c, n))
+				} else {
+					bucket.Quit(at(d))
+				}
+			}
 			spend := func(d time.Duration, c *Class) (n int) {
 				for c.Pass(at(d), Cost{Packets: 1}) {
 					lastLeft(c, at(d))
@@ -60,8 +67,8 @@ func TestKeysLeaveTheSharedBucket(t *testing.T) {
 			if n, want := spend(0, shared), spend(0, stays); n != want {
 				t.Fatalf("%s, %s: %d leave the shared bucket, want %d", algorithm, name, n, want)
 			}
-			shared.Quit(start)
-			first.Quit(start)
+			quit(0, shared, 2)
+			quit(0, first, 1)
 			for _, d := range []time.Duration{second, 11 * second, 70 * second} {
 				own := join(d, 2)
 				if own == shared {
@@ -70,7 +77,7 @@ func TestKeysLeaveTheSharedBucket(t *testing.T) {
 				if n, want := spend(d, own), spend(d, stays); n != want {
 					t.Errorf("%s, %s: after %v, %d leave the bucket of its own, want %d", algorithm, name, d, n, want)
 				}
-				own.Quit(at(d))
+				quit(d, own, 2)
 			}
 			if n := spend(300*second, join(300*second, 3)); n == 0 {
 				t.Errorf("%s, %s: a key is limited long after all have left", algorithm, name)

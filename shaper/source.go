@@ -14,6 +14,7 @@ type Source struct {
 	guest  *Guest // nil: only the class that its bytes wait for holds it up
 	class  *Class // of its bytes and connections; nil: none
 	joined *Class // the bucket of its last message, which it has joined; nil: none
+	key    Key    // with which it has joined that
 	twins  *Copy  // a list of those that stand for its bytes, one for each class, the latest first
 
 	// Its messages that wait, and the memory of the connection that these take.
@@ -48,14 +49,14 @@ func (s *Source) bucket(o Offer) *Class {
 		return o.Class
 	}
 	bucket := o.Class.JoinKey(s.guest.trial.latest, o.Key)
-	s.joined = o.Class.JoinKey(s.guest.trial.latest, o.Key)
+	s.joined, s.key = o.Class.JoinKey(s.guest.trial.latest, o.Key), o.Key
 	return bucket
 }
 
 // quitBucket quits the bucket of the last message.
 func (s *Source) quitBucket() {
 	if s.joined != nil {
-		s.joined.Quit(s.guest.trial.latest)
+		s.joined.QuitKey(s.guest.trial.latest, s.key)
 		s.guest.trial.expect(s.joined)
 	}
 	s.joined = nil
