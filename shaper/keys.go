@@ -215,15 +215,18 @@ func (k *keys) followsShared(now time.Time, key policy.Key) bool {
 	return false
 }
 
-// outOfShared remembers of a key what a record has of the shared bucket, and returns that.
+// outOfShared remembers of a key what a record has of the shared bucket, and returns that. If no record
+// holds such numbers, the key begins as if all that may leave at once had just left.
 func (k *keys) outOfShared(now time.Time, key policy.Key) (kept keptState, known bool) {
 	c := k.shared
 	r := recordOf(now, c.limiter, &c.pace, c.pacedRate(), k.class.conf.Per)
-	l := r.limiter(now, &limit.Lease{At: now, Until: now})
-	if l == nil { // no record holds such numbers
-		return kept, false
+	state := bucketState{assured: c.assured}
+	if l := r.limiter(now, &limit.Lease{At: now, Until: now}); l != nil {
+		state.limiter = k.pace.takeOver(now, l, &r.pace, r.rate)
+	} else {
+		state.limiter = k.pace.spent(now)
 	}
-	k.idle.put(now, key, bucketState{k.pace.takeOver(now, l, &r.pace, r.rate), c.assured})
+	k.idle.put(now, key, state)
 	return k.idle.take(key)
 }
 

@@ -129,6 +129,30 @@ func TestKeysLeaveTheSharedBucketPausing(t *testing.T) {
 	}
 }
 
+// A key that leaves a shared bucket which owes more than a record holds has nothing for leaving it.
+func TestKeysLeaveASharedBucketThatOwesLong(t *testing.T) {
+	conf := classBy(policy.GCRA, "1 packets/month")
+	conf.Burst = policy.Burst{N: 2000, Kind: unit.Packets}
+	c := NewClass(start, perSource(1, conf))
+	first, shared := c.Join(start, client(1)), c.Join(start, client(2))
+	for range 1999 {
+		shared.Pass(start, Cost{Packets: 1})
+	}
+	first.Quit(start)
+	shared.Quit(start)
+	own := c.Join(at(second), client(2))
+	if own == shared {
+		t.Fatal("the key has no bucket of its own")
+	}
+	n := 0
+	for own.Pass(at(second), Cost{Packets: 1}) {
+		n++
+	}
+	if n > 1 {
+		t.Errorf("%d more leave the bucket of its own, want one at most", n)
+	}
+}
+
 // keyOf returns the key of a client in a class.
 func keyOf(c *Class, n int) policy.Key {
 	conn := client(n)
