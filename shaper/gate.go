@@ -275,6 +275,14 @@ func (g *gate) regainUntil(now time.Time) {
 	}
 }
 
+// throttleAs makes a gate pause and slow down as another one of the same pace does. Neither learns.
+func (g *gate) throttleAs(now time.Time, o *gate) {
+	g.throttle.until, g.throttle.pause, g.throttle.since = o.throttle.until, o.throttle.pause, o.throttle.since
+	if o.throttle.withheld > 0 {
+		g.setWithheld(now, o.throttle.withheld)
+	}
+}
+
 // isThrottled reports whether the class pauses at now or has less than its whole rate.
 func (g *gate) isThrottled(now time.Time) bool {
 	g.regain(now)

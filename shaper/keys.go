@@ -161,7 +161,7 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 		c = k.open(now, key, state)
 	}
 	if follows {
-		c.throttle.until = k.shared.throttle.until
+		c.throttleAs(now, &k.shared.gate)
 		c.update(now)
 	}
 	k.active[key] = c
@@ -206,7 +206,7 @@ func (k *keys) followsShared(now time.Time, key policy.Key) bool {
 	if !k.visited.has(key) || c.shadow != nil { // a shadow lets keys leave as new ones
 		return false
 	}
-	if m, _ := c.limiter.Memory(now); m.Until.After(now) || c.throttle.until.After(now) {
+	if m, _ := c.limiter.Memory(now); c.isThrottled(now) || m.Until.After(now) {
 		return true
 	}
 	if c.joined.Load() == 0 && c.waiting == 0 {
@@ -225,6 +225,9 @@ func (k *keys) outOfShared(now time.Time, key policy.Key) (kept keptState, known
 		state.limiter = k.pace.takeOver(now, l, &r.pace, r.rate)
 	} else {
 		state.limiter = k.pace.spent(now)
+	}
+	if h := limit.HintsOf(bare(c.limiter)); h != nil { // no record has them
+		*limit.HintsOf(state.limiter) = *h.Clone().(*limit.Hints)
 	}
 	k.idle.put(now, key, state)
 	return k.idle.take(key)

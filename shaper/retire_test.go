@@ -129,6 +129,76 @@ func TestKeysLeaveTheSharedBucketPausing(t *testing.T) {
 	}
 }
 
+// A key that leaves the shared bucket while that has less than its rate goes on at the same rate, and gets its shares back at the same
+// times.
+func TestKeysLeaveTheSharedBucketAdapting(t *testing.T) {
+	for _, algorithm := range algorithms {
+		for name, keyed := range map[string]policy.Class{
+			"by client":  perSource(1, adapting(classBy(algorithm, "16 packets/s"))),
+			"by message": perRecipient(1, adapting(classBy(algorithm, "16 packets/s"))),
+		} {
+			same := keyed
+			same.Per = policy.Per{}
+			c, stays := NewClass(start, keyed), NewClass(start, same)
+			join := func(d time.Duration, n int) (bucket *Class, quit func(time.Duration)) {
+				if c.Messages().HaveKeys() {
+					bucket = c.JoinKey(at(d), to(t, c, n))
+					return bucket, func(d time.Duration) { bucket.QuitKey(at(d), to(t, c, n)) }
+				}
+				bucket = c.Join(at(d), client(n))
+				return bucket, func(d time.Duration) { bucket.Quit(at(d)) }
+			}
+			first, quitFirst := join(0, 1)
+			pass(first, 0)
+			shared, quitShared := join(0, 2)
+			for _, b := range []*Class{shared, stays} {
+				b.Provider().ThrottledHere(start, second, "429")
+				b.Provider().ThrottledHere(at(1500*ms), second, "429") // 4 of 16 shares remain
+			}
+			quitShared(2 * second)
+			quitFirst(2 * second)
+			own, _ := join(10*second, 2)
+			if own == shared {
+				t.Fatalf("%s, %s: the key has no bucket of its own", algorithm, name)
+			}
+			for d, n, want := 10*second, 0, 0; d < 180*second; d += 10 * ms {
+				n, want = n+pass(own, d), want+pass(stays, d)
+				if n-want > 1 || want-n > 1 {
+					t.Fatalf("%s, %s: by %v, %d have left the bucket of its own, want %d", algorithm, name, d, n, want)
+				}
+			}
+		}
+	}
+}
+
+// pass lets a packet leave a class at d, if it may, and returns how many have left.
+func pass(c *Class, d time.Duration) int {
+	if !c.Pass(at(d), Cost{Packets: 1}) {
+		return 0
+	}
+	lastLeft(c, at(d))
+	return 1
+}
+
+// What the provider has told in the shared bucket holds for a key that leaves it.
+func TestKeysLeaveTheSharedBucketHinted(t *testing.T) {
+	for _, limits := range []int{1, 2} {
+		c := NewClass(start, perSource(1, hintedClass()))
+		first, shared := c.Join(start, client(1)), c.Join(start, client(2))
+		enter(t, shared, 0, Leaves, message(1))
+		for id := range limits {
+			shared.Provider().Heard(start, start, Cost{}, []Hint{{unit.Messages, uint64(id), 0, at(30 * second)}})
+		}
+		first.Quit(start)
+		shared.Quit(start)
+		holds(t, waitsWithKey(t, c, at(second), client(2), nil), "test", HoldHint, 30*second)
+		own := c.Join(at(second), client(2))
+		if next := own.limiter.Next(at(second), 0, 1); own == shared || !next.Equal(at(30*second)) {
+			t.Errorf("with %d limits the key may send at %v", limits, next.Sub(start))
+		}
+	}
+}
+
 // A key that leaves a shared bucket which owes more than a record holds has nothing for leaving it.
 func TestKeysLeaveASharedBucketThatOwesLong(t *testing.T) {
 	conf := classBy(policy.GCRA, "1 packets/month")
