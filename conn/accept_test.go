@@ -219,3 +219,34 @@ func TestResetBeforeTheDial(t *testing.T) {
 		t.Errorf("%d still wait", n)
 	}
 }
+
+// Busiest returns the sessions in which most waits first, then the latest, and says how many are open.
+func TestBusiest(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, strings.Replace(forward(addr, "1 messages/min"), `"tcp"`, `"lines"`, 1))
+	var clients []net.Conn
+	for range 4 {
+		c, _ := r.open(conns)
+		clients = append(clients, c)
+	}
+	want := func(n int, want ...uint64) {
+		t.Helper()
+		var ids []uint64
+		of, open := r.Busiest(n)
+		for _, one := range of {
+			ids = append(ids, one.ID)
+		}
+		if !slices.Equal(ids, want) || open != 4 {
+			t.Errorf("of %d sessions, the busiest %d are %v, want %v", open, n, ids, want)
+		}
+	}
+	want(10, 4, 3, 2, 1)
+	send(t, clients[0], "one leaves\n"+strings.Repeat("x", 99)+"\n")
+	send(t, clients[2], strings.Repeat("x", 200)+"\n")
+	until(t, "two lines wait", func() bool {
+		of, _ := r.Busiest(4)
+		return of[0].Waiting > 0 && of[1].Waiting > 0
+	})
+	want(3, 3, 1, 4)
+	want(0)
+}

@@ -1,6 +1,8 @@
 package conn
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"shaper/stats"
@@ -43,7 +45,14 @@ func (t *tcpSession) info() Session {
 	}
 }
 
-// held returns how many bytes were read but not yet written.
+// unwritten implements session.
+func (t *tcpSession) unwritten() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.held()
+}
+
+// held is unwritten for a caller that holds the lock of the session.
 func (t *tcpSession) held() int64 {
 	return int64(t.up.carrier.held() + t.down.carrier.held())
 }
@@ -55,6 +64,24 @@ func (s *Server) Sessions() []Session {
 		all = append(all, one.info())
 	}
 	return all
+}
+
+// Busiest returns the sessions in which most waits, and of those the latest: n of them at most. It also returns how many
+// are open. It describes no others: with thousands of sessions that is nearly all of the work.
+func (s *Server) Busiest(n int) (busiest []Session, open int) {
+	type ranked struct {
+		session
+		unwritten int64
+	}
+	var all []ranked
+	for _, one := range slices.Backward(s.all()) {
+		all = append(all, ranked{one, one.unwritten()})
+	}
+	slices.SortStableFunc(all, func(a, b ranked) int { return cmp.Compare(b.unwritten, a.unwritten) })
+	for _, one := range all[:min(n, len(all))] {
+		busiest = append(busiest, one.info())
+	}
+	return busiest, len(all)
 }
 
 // CloseSession resets an open session, and returns what it was just before. It returns false if there is

@@ -14,6 +14,8 @@ import (
 type session interface {
 	// info returns a snapshot of the session.
 	info() Session
+	// unwritten returns how many bytes were read but not yet written.
+	unwritten() int64
 	// abort resets the session. It returns false if the session has ended already.
 	abort(stats.Result) bool
 	// tend ends the session if it has been idle for too long. The janitor calls it.

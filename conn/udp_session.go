@@ -225,9 +225,12 @@ func (t *udpSession) info() Session {
 		Client: t.key.client.String(), User: t.describe().User, Upstream: t.name, UpstreamNumber: t.number, Destination: destinationName(t.destination),
 		Bind: bindName(t.from), Class: nameOf(t.up.class.Load()), ReturnClass: nameOf(t.down.class.Load()),
 		Upward: t.up.moved.Load(), Downward: t.down.moved.Load(),
-		Waiting: t.up.held.Load() + t.down.held.Load(),
+		Waiting: t.unwritten(),
 	}
 }
+
+// unwritten implements session.
+func (t *udpSession) unwritten() int64 { return t.up.held.Load() + t.down.held.Load() }
 
 // remark implements session.
 func (t *udpSession) remark() {

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"cmp"
 	"net"
 	"slices"
 	"strings"
@@ -120,7 +119,8 @@ const mostSessions = 500
 func (p page) List(name string) any {
 	switch name {
 	case "sessions":
-		return busiest(p.d.server.Sessions())
+		rows, open := p.d.server.Busiest(mostSessions)
+		return list[Session]{open, append([]Session{}, rows...)}
 	case "upstreams":
 		all := p.d.server.Upstreams()
 		return list[Upstream]{len(all), append([]Upstream{}, all...)}
@@ -135,14 +135,6 @@ func (p page) List(name string) any {
 		return s
 	}
 	return nil
-}
-
-// busiest returns the sessions in which most waits, and of those the latest.
-func busiest(all []Session) list[Session] {
-	slices.SortFunc(all, func(a, b Session) int {
-		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.ID, a.ID))
-	})
-	return list[Session]{len(all), append([]Session{}, all[:min(len(all), mostSessions)]...)}
 }
 
 // publicHistory returns the changes, the latest first, without values that may be secret.
