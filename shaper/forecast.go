@@ -7,6 +7,7 @@ import (
 
 	"shaper/limit"
 	"shaper/policy"
+	"shaper/unit"
 )
 
 // A forecast estimates when something leaves that waits at a node, or comes to it at now.
@@ -37,7 +38,7 @@ func (f forecast) entered(it *Item) time.Time {
 // leaves estimates when an item leaves that enters the class now.
 //
 // The item leaves no sooner than what waits before it in its own class has left at the
-// limit of that class, and no sooner than each class above allows anything. Apart from
+// limit of that class and of each class above, since all of that passes them. Apart from
 // that it leaves at the sooner of two moments. At the first, what waits before it has left
 // at the assured rate, which the class gets whatever the others do. At the second, each
 // class on the path has sent all that waits in it and beneath it. While a class on the
@@ -61,13 +62,15 @@ func (f forecast) leaves(cost *Cost) time.Time {
 // behind is leaves from a time on, if no class pauses. waiting returns what waits then in a class on the
 // path.
 func (f forecast) behind(now time.Time, waiting func(*node) sum, cost *Cost) time.Time {
-	n := f.node
-	first := n.estimate(now, f.ahead(), cost.In(n.kind))
-	last := first
-	for x := n; x != nil; x = x.parent.Load() {
-		all := waiting(x)
-		first = later(first, x.estimate(now, 0, cost.In(x.kind)))
-		last = later(last, x.estimate(now, max(all.in(x.kind)-f.own.In(x.kind), 0), cost.In(x.kind)))
+	var first, last time.Time
+	for x := f.node; x != nil; x = x.parent.Load() {
+		all, queued := waiting(x), f.through(x.kind)
+		at := x.estimate(now, queued, cost.In(x.kind))
+		first = later(first, at)
+		if others := all.in(x.kind) - f.own.In(x.kind); others > queued {
+			at = x.estimate(now, others, cost.In(x.kind))
+		}
+		last = later(last, at)
 	}
 	return later(first, earlier(last, f.assured(now, cost)))
 }
@@ -121,6 +124,20 @@ func (n *node) isClosedUntil(open time.Time) bool {
 
 // ahead returns what waits before the item in its queue, in the unit of the class.
 func (f forecast) ahead() int64 { return f.node.queueCost - f.own.In(f.node.kind) }
+
+// through returns what waits before the item in its queue, in the unit of a class that it passes. In another unit than that of
+// its own class that is not known if children compete with the queue: then it is 0.
+func (f forecast) through(kind unit.Kind) int64 {
+	n := f.node
+	switch {
+	case kind == n.kind:
+		return f.ahead()
+	case n.feed != nil && n.class.quiet.count() < n.feed.children:
+		return 0
+	}
+	before := f.before()
+	return before.in(kind)
+}
 
 // resumes returns when no class on the path pauses any more.
 func (f forecast) resumes() (until time.Time) {
