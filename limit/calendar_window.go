@@ -38,19 +38,29 @@ func NewCalendarWindow(now time.Time, rate unit.Rate, windows calendar.Windows) 
 
 // Next implements Limiter. It is exact, also if the units ahead leave one by one.
 func (w *CalendarWindow) Next(now time.Time, ahead, n int64) time.Time {
-	if w.limit == 0 {
+	return w.next(w.limit, now, ahead, n)
+}
+
+// NextAt implements Window.
+func (w *CalendarWindow) NextAt(rate unit.Rate, now time.Time, ahead, n int64) time.Time {
+	return w.next(windowLimit(rate, w.windows.Period.Nominal()), now, ahead, n)
+}
+
+// next is Next if a limit holds from now on.
+func (w *CalendarWindow) next(limit int64, now time.Time, ahead, n int64) time.Time {
+	if limit == 0 {
 		return Never
 	}
 	then := *w
 	then.advance(now)
-	n = min(n, w.limit)
-	before, room := plus(then.owed, ahead), max(w.limit-then.used, 0)
+	n = min(n, limit)
+	before, room := plus(then.owed, ahead), max(limit-then.used, 0)
 	if plus(before, n) <= room {
 		return now
 	}
 	before -= min(before, room)
-	windows := 1 + before/w.limit
-	if before%w.limit > w.limit-n {
+	windows := 1 + before/limit
+	if before%limit > limit-n {
 		windows++
 	}
 	return then.after(windows)

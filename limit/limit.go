@@ -82,6 +82,14 @@ type Memory struct {
 	Used  [2]int64  // its meaning depends on the algorithm
 }
 
+// A Window is a Limiter that counts what leaves in a time. With a higher rate it lets more leave at once, and it does not
+// end sooner.
+type Window interface {
+	Limiter
+	// NextAt is Next if another rate holds from now on.
+	NextAt(rate unit.Rate, now time.Time, ahead, n int64) time.Time
+}
+
 // A Settler is a Limiter that counts from the moment at which an item actually
 // leaves. That may be later than the moment at which it is allowed to leave.
 type Settler interface {

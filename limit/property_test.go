@@ -377,6 +377,35 @@ func TestNextChangesNothing(t *testing.T) {
 	})
 }
 
+// What a window says of another rate is what it says once that holds. To ask changes nothing.
+func TestWindowAtAnotherRate(t *testing.T) {
+	forEach(t, func(t *rapid.T, a algorithm) {
+		s := anySetting(t)
+		l, changed, now := a.make(at(0), s), a.make(at(0), s), time.Duration(0)
+		w, counts := l.(Window)
+		if !counts {
+			return
+		}
+		for range rapid.IntRange(1, 10).Draw(t, "items") {
+			n := anyCost(t, 2*a.whole(s))
+			now = leave(changed, now, n)
+			l.Take(at(now), at(now), n)
+			now += anyPause(t, s)
+		}
+		rate := unit.NewRate(unit.Messages, rapid.Int64Range(0, 3*s.limit).Draw(t, "limit"), s.window)
+		ahead, n := rapid.Int64Range(0, 100).Draw(t, "ahead"), anyCost(t, 2*a.whole(s))
+		before := l.Next(at(now), ahead, n)
+		got := w.NextAt(rate, at(now), ahead, n)
+		changed.SetRate(at(now), rate, 0)
+		if want := changed.Next(at(now), ahead, n); !got.Equal(want) {
+			t.Fatalf("%s: at another rate %d leave behind %d at %v, want %v", a.name, n, ahead, got.Sub(at(0)), want.Sub(at(0)))
+		}
+		if after := l.Next(at(now), ahead, n); !after.Equal(before) {
+			t.Fatalf("%s: it says %v after that, and %v before", a.name, after, before)
+		}
+	})
+}
+
 func TestNothingIsAllocated(t *testing.T) {
 	for _, a := range algorithms {
 		l, now := a.make(at(0), setting{100, second, 5}), time.Duration(0)

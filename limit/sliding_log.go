@@ -69,6 +69,13 @@ func (l *SlidingLog) Next(now time.Time, ahead, n int64) time.Time {
 	return After(l.zero, l.nextAt(l.since(now), ahead, min(n, l.limit)))
 }
 
+// NextAt implements Window.
+func (l *SlidingLog) NextAt(rate unit.Rate, now time.Time, ahead, n int64) time.Time {
+	then := *l
+	then.limit = windowLimit(rate, l.window)
+	return then.Next(now, ahead, n)
+}
+
 // Take implements Limiter.
 func (l *SlidingLog) Take(_, now time.Time, n int64) {
 	if n = min(n, maxUnits-l.logged()); n <= 0 {

@@ -56,14 +56,25 @@ func newCounters(now time.Time, rate unit.Rate, window time.Duration, weigh bool
 
 // Next implements Limiter. It is exact, also if the units ahead leave one by one.
 func (c *counters) Next(now time.Time, ahead, n int64) time.Time {
-	if c.limit == 0 {
+	return c.next(c.limit, now, ahead, n)
+}
+
+// NextAt implements Window.
+func (c *counters) NextAt(rate unit.Rate, now time.Time, ahead, n int64) time.Time {
+	return c.next(windowLimit(rate, c.window), now, ahead, n)
+}
+
+// next is Next if a limit holds from now on.
+func (c *counters) next(limit int64, now time.Time, ahead, n int64) time.Time {
+	if limit == 0 {
 		return Never
 	}
 	then := *c
 	then.advance(now)
+	then.limit = limit
 	then.pay()
 	then.leaveAhead(ahead)
-	return After(c.zero, then.roomAt(min(n, c.limit)))
+	return After(c.zero, then.roomAt(min(n, limit)))
 }
 
 // Take implements Limiter.

@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"shaper/policy"
+	"shaper/unit"
 )
 
-// foretell makes an item enter a class, and fails unless it leaves when the estimate says, or later by at most late.
-func (s *sim) foretell(t *testing.T, name string, c *Class, it *Item, late time.Duration) {
+// foretell makes an item enter a class, and fails if the estimate of when it leaves is off by more than that.
+func (s *sim) foretell(t *testing.T, name string, c *Class, it *Item, off time.Duration) {
 	t.Helper()
 	_, said := c.Estimate().Place(s.now, it.Cost)
-	if left := s.wait(c, it); said > left || said < left-late {
+	if left := s.wait(c, it); (said - left).Abs() > off {
 		t.Errorf("%s: the estimate is %v, and it leaves after %v", name, said, left)
 	}
 }
@@ -24,13 +25,13 @@ func TestForecastBeneathASlowerClass(t *testing.T) {
 	for name, c := range map[string]struct {
 		above, own policy.Class
 		waits      int
-		late       time.Duration
+		off        time.Duration
 	}{
 		"a quota":            {by("20 messages/d"), own, 30, second},
 		"a quota of bytes":   {by("2000 B/d"), own, 30, second},
 		"half the rate":      {half, under("above", leakyClass("8 messages/s")), 80, second},
 		"a borrower's quota": {by("20 messages/d"), ceiling("20 messages/s", under("above", leakyClass("10 messages/s"))), 30, second},
-		"a wide class":       {by("1000 messages/d"), own, 30, 0},
+		"a wide class":       {by("1000 messages/d"), own, 30, ms},
 	} {
 		classes := tree(c.above, c.own)
 		classes["above"].Provider().Throttled(start, ms, "429") // which only adapt remembers
@@ -38,6 +39,76 @@ func TestForecastBeneathASlowerClass(t *testing.T) {
 		for range c.waits {
 			classes["test"].Enter(s.now, &Item{Cost: Cost{Messages: 1, Bytes: 100}})
 		}
-		s.foretell(t, name, classes["test"], &Item{Cost: Cost{Messages: 1, Bytes: 100}}, c.late)
+		s.foretell(t, name, classes["test"], &Item{Cost: Cost{Messages: 1, Bytes: 100}}, c.off)
+	}
+}
+
+// While shares of its rate come back, a class leaves sooner what waits for that rate, and nothing else: not what waits for a
+// further limit, a hint, a schedule, or the end of its own window.
+func TestForecastWhileSharesComeBack(t *testing.T) {
+	adapts := func(conf policy.Class) policy.Class { return named("above", adapting(conf)) }
+	calendar := func(text string) policy.Class {
+		day := byDay(text, "UTC")
+		conf := classBy(day.Algorithm, text)
+		conf.Window, conf.Zone = day.Window, day.Zone
+		return conf
+	}
+	hinted := adapts(leakyClass("10 messages/s"))
+	hinted.Hints = true
+	opening, closing := adapts(leakyClass("1 messages/s")), adapts(leakyClass("1 messages/s"))
+	opening.Closed = policy.Span{From: start, Until: at(10 * time.Hour)}
+	closing.Closed = policy.Span{From: at(2 * time.Minute), Until: at(10 * time.Hour)}
+	later := adapts(leakyClass("1 messages/min"))
+	later.Closed = policy.Span{From: at(time.Minute), Until: at(2 * time.Minute)}
+	for name, c := range map[string]struct {
+		above policy.Class
+		hint  time.Duration // until then nothing remains, as the provider says
+		had   int           // what has left before
+		waits int
+		off   time.Duration
+	}{
+		"its rate":                  {adapts(leakyClass("10 messages/s")), 0, 0, 2000, second},
+		"a hint":                    {hinted, time.Hour, 1, 10, second},
+		"a further limit":           {with(adapts(leakyClass("10 messages/s")), byDay("100 messages/day", "UTC")), 0, 100, 3, second},
+		"its window":                {adapts(classBy(policy.FixedWindow, "100 messages/d")), 0, 100, 3, ms},
+		"its log":                   {adapts(classBy(policy.SlidingLog, "100 messages/d")), 0, 100, 3, ms},
+		"its sliding window":        {adapts(classBy(policy.SlidingWindow, "100 messages/d")), 0, 100, 0, ms},
+		"its calendar":              {adapts(calendar("100 messages/day")), 0, 100, 3, ms},
+		"room in its window":        {adapts(classBy(policy.FixedWindow, "1000 messages/d")), 0, 600, 0, ms},
+		"room in its log":           {adapts(classBy(policy.SlidingLog, "1000 messages/d")), 0, 600, 50, ms},
+		"room in its calendar":      {adapts(calendar("1000 messages/day")), 0, 600, 50, ms},
+		"short windows":             {adapts(classBy(policy.FixedWindow, "16 messages/s")), 0, 0, 1200, second},
+		"a schedule":                {opening, 0, 0, 3, ms},
+		"a schedule that it enters": {closing, 0, 0, 500, 30 * second},
+		"a short schedule":          {later, 0, 1, 1, 30 * second},
+	} {
+		classes := tree(c.above, under("above", withQueue(leakyClass("1000000 messages/s"), 5000, 0)))
+		s := &sim{root: classes["above"], now: start}
+		for range c.had {
+			s.now = s.now.Add(s.wait(classes["test"], message(1)))
+			if c.hint > 0 {
+				classes["above"].Provider().Heard(s.now, s.now, Cost{Messages: 1}, []Hint{{unit.Messages, 7, 0, at(c.hint)}})
+			}
+		}
+		s.now = s.now.Add(ms)
+		classes["above"].Provider().Throttled(s.now, ms, "429")
+		s.now = s.now.Add(ms)
+		for range c.waits {
+			classes["test"].Enter(s.now, message(1))
+		}
+		s.foretell(t, name, classes["test"], message(1), c.off)
+	}
+}
+
+func TestForecastWhileSharesComeBackAllocatesNothing(t *testing.T) {
+	hinted := adapting(leakyClass("10 messages/s"))
+	hinted.Hints = true
+	for _, conf := range []policy.Class{adapting(leakyClass("10 messages/s")), adapting(classBy(policy.SlidingLog, "16 messages/h")), hinted} {
+		c := NewClass(start, conf)
+		c.Provider().Throttled(start, ms, "429")
+		for range 10 {
+			c.Enter(at(ms), message(1))
+		}
+		wantNoAllocs(t, string(conf.Algorithm), func() { c.Estimate().Place(at(ms), Cost{Messages: 1}) })
 	}
 }

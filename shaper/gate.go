@@ -74,6 +74,12 @@ type borrower interface {
 	left(now time.Time) // the item that was charged last has left, if bare waits for that
 }
 
+// budgeted is a limiter around budgets of a fleet.
+type budgeted interface {
+	// estimate is Estimate if own changes when the first budget lets something leave, from a time on.
+	estimate(own func(from, at time.Time) time.Time, now time.Time, ahead, n int64) time.Time
+}
+
 // bare returns the limiter without what is around it.
 func bare(l limit.Limiter) limit.Limiter {
 	if b, ok := l.(borrower); ok {
@@ -128,17 +134,14 @@ func (g *gate) unanswered() int { return g.inFlight + g.inherited }
 // awaitsAnswers reports whether as many items are in flight as may be.
 func (g *gate) awaitsAnswers() bool { return g.maxInFlight > 0 && g.unanswered() >= g.maxInFlight }
 
-// pacedAt is allowedAt whatever is in flight, since nobody knows when answers come. Beyond
-// the next share it is an estimate.
+// pacedAt is allowedAt whatever is in flight, since nobody knows when answers come, and if no share
+// comes back.
 func (g *gate) pacedAt(now time.Time, n int64) time.Time {
 	if n == 0 {
 		return now
 	}
 	g.regain(now)
 	at := g.limiter.Next(now, 0, n)
-	if g.throttle.withheld > 0 {
-		at = g.throttle.hasten(at)
-	}
 	if g.hasStopped() {
 		at = g.resumes(at)
 	}
@@ -172,16 +175,53 @@ func (g *gate) resumes(at time.Time) time.Time {
 // estimate returns when an item that costs n leaves if ahead units leave before it. The
 // caller has called regain for now.
 func (g *gate) estimate(now time.Time, ahead, n int64) time.Time {
-	var at time.Time
-	if g.estimator != nil {
-		at = g.estimator.Estimate(now, ahead, n)
-	} else {
-		at = g.limiter.Next(now, ahead, n)
-	}
 	if g.throttle.withheld > 0 {
-		return g.throttle.hasten(at)
+		if b, ok := g.limiter.(budgeted); ok {
+			return b.estimate(g.hasten, now, ahead, n)
+		}
+		return limit.Span(g.pace.closed).Next(now, ahead, n, g.regaining)
+	}
+	if g.estimator != nil {
+		return g.estimator.Estimate(now, ahead, n)
+	}
+	return g.limiter.Next(now, ahead, n)
+}
+
+// regaining is estimate outside of the closed time, while shares of the rate come back. That is the rate of the first limit:
+// no other one changes with them.
+func (g *gate) regaining(now time.Time, ahead, n int64) (at time.Time) {
+	for i, l := range limit.Parts(bare(g.limiter)) {
+		window, counts := l.(limit.Window)
+		switch {
+		case i > 0:
+			at = later(at, l.Next(now, ahead, n))
+		case counts && g.pace.window > regainEvery: // shorter ones let a flow leave
+			at = g.opens(window, now, ahead, n)
+		default:
+			at = g.throttle.hasten(now, l.Next(now, ahead, n))
+		}
 	}
 	return at
+}
+
+// opens returns when the window of the class lets an item leave, if what is ahead leaves before. It holds more with each share
+// that comes back, and it does not end sooner. If nothing is ahead the result is exact, else a lower bound.
+func (g *gate) opens(w limit.Window, now time.Time, ahead, n int64) time.Time {
+	at, step := w.Next(now, ahead, n), g.throttle.nextRegain()
+	for withheld := g.throttle.withheld - 1; withheld >= 0 && at.After(step); withheld-- {
+		at = earlier(at, later(step, w.NextAt(g.pace.reduced(withheld), now, ahead, n)))
+		step = step.Add(regainEvery)
+	}
+	return at
+}
+
+// hasten is throttle.hasten for the limit of a class that is shared. How much room its window has, the fleet knows: it is
+// taken to open when it would if no share came back.
+func (g *gate) hasten(from, at time.Time) time.Time {
+	if g.pace.algorithm.HasWindow() {
+		return at
+	}
+	return g.throttle.hasten(from, at)
 }
 
 // pausedUntil returns until when the class pauses; a time that has passed if it does not.

@@ -203,13 +203,23 @@ func (s *shared) want(now time.Time, units int64, next []int64) {
 
 // Estimate implements limit.Estimator.
 func (s *shared) Estimate(now time.Time, ahead, n int64) time.Time {
-	return estimate(s.budgets, s.class.pace.closed, now, ahead, n)
+	return s.estimate(asItIs, now, ahead, n)
 }
 
-// estimate returns when all budgets are expected to let an item leave, outside the closed time.
-func estimate(budgets []Budget, closed limit.Span, now time.Time, ahead, n int64) time.Time {
-	return closed.Next(now, ahead, n, func(now time.Time, ahead, n int64) (at time.Time) {
-		for _, b := range budgets {
+// estimate implements budgeted.
+func (s *shared) estimate(own func(from, at time.Time) time.Time, now time.Time, ahead, n int64) time.Time {
+	return estimate(s.budgets, s.class.pace.closed, own, now, ahead, n)
+}
+
+// asItIs returns at.
+func asItIs(_, at time.Time) time.Time { return at }
+
+// estimate returns when all budgets are expected to let an item leave, outside the closed time. own changes what the first of them
+// says.
+func estimate(budgets []Budget, closed limit.Span, own func(from, at time.Time) time.Time, now time.Time, ahead, n int64) time.Time {
+	return closed.Next(now, ahead, n, func(now time.Time, ahead, n int64) time.Time {
+		at := own(now, budgets[0].Estimate(now, ahead, n))
+		for _, b := range budgets[1:] {
 			at = later(at, b.Estimate(now, ahead, n))
 		}
 		return at
@@ -311,8 +321,13 @@ func (l *lent) left(time.Time) {}
 func (l *lent) Next(now time.Time, ahead, n int64) time.Time { return l.Estimate(now, ahead, n) }
 
 // Estimate implements limit.Estimator.
-func (l *lent) Estimate(_ time.Time, ahead, n int64) time.Time {
-	return estimate(l.budgets, l.closed, l.since, l.gone+ahead, n)
+func (l *lent) Estimate(now time.Time, ahead, n int64) time.Time {
+	return l.estimate(asItIs, now, ahead, n)
+}
+
+// estimate implements budgeted.
+func (l *lent) estimate(own func(from, at time.Time) time.Time, _ time.Time, ahead, n int64) time.Time {
+	return estimate(l.budgets, l.closed, own, l.since, l.gone+ahead, n)
 }
 
 // Take implements limit.Limiter.

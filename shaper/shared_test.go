@@ -105,7 +105,7 @@ func TestShareEstimatesThroughAClosedTime(t *testing.T) {
 		{31 * second, 91 * second, 30 * second},  // all do
 		{-60 * second, -1 * second, 30 * second}, // it is over
 	} {
-		conf := shared20()
+		conf := adapting(shared20())
 		begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when a bubble of synctest begins
 		conf.Closed = policy.Span{From: begin.Add(c.from), Until: begin.Add(c.until)}
 		shareOf(t, conf, func(s *Shaper, share *fakeShare, class *Class) {
@@ -114,6 +114,14 @@ func TestShareEstimatesThroughAClosedTime(t *testing.T) {
 			}
 			if _, wait := class.Estimate().Place(time.Now(), Cost{Messages: 1}); wait != c.want {
 				t.Errorf("closed from %v until %v, the wait behind 30 is %v, want %v", c.from, c.until, wait, c.want)
+			}
+			class.Provider().Throttled(time.Now(), 1, "429")
+			least := c.want - 15*second
+			if c.want > c.until {
+				least = max(least, c.until)
+			}
+			if _, wait := class.Estimate().Place(time.Now(), Cost{Messages: 1}); wait < least || wait > c.want+1 {
+				t.Errorf("closed from %v until %v, the wait behind 30 is %v while shares come back", c.from, c.until, wait)
 			}
 		})
 	}

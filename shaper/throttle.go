@@ -86,13 +86,14 @@ func (t *throttle) afterSignal() int { return min((shares+t.withheld)/2, shares-
 // nextRegain returns when the class gets its next share back.
 func (t *throttle) nextRegain() time.Time { return later(t.since, t.until).Add(regainEvery) }
 
-// hasten returns when something leaves that would leave at a time if no share came back.
+// hasten returns when something leaves that would leave at a time if no share came back, and not before from.
 // The result is exact until the next share comes back. Beyond that it takes the flow as
-// constant.
-func (t *throttle) hasten(at time.Time) time.Time {
+// constant from then on.
+func (t *throttle) hasten(from, at time.Time) time.Time {
 	step := t.nextRegain()
-	for share := time.Duration(shares - t.withheld); share < shares && at != limit.Never && at.After(step); share++ {
-		at = step.Add(at.Sub(step) / (share + 1) * share)
+	for share := time.Duration(shares - t.withheld); share < shares && at != limit.Never && at.After(later(step, from)); share++ {
+		begins := later(step, from)
+		at = begins.Add(at.Sub(begins) / (share + 1) * share)
 		step = step.Add(regainEvery)
 	}
 	return at
