@@ -42,21 +42,28 @@ func (f forecast) entered(it *Item) time.Time {
 // that it leaves at the sooner of two moments. At the first, what waits before it has left
 // at the assured rate, which the class gets whatever the others do. At the second, each
 // class on the path has sent all that waits in it and beneath it. While a class on the
-// path pauses, all this begins when it goes on. While one is closed, or if quiet hours begin
-// before, what cannot leave sooner begins when it opens. What waits in open classes goes on
-// meanwhile.
+// path pauses or is closed, or if quiet hours begin before, what cannot leave sooner begins
+// when that ends. What waits beside it goes on meanwhile.
 func (f forecast) leaves(cost *Cost) time.Time {
-	n, resumed := f.node, f.resumes()
-	now := later(f.now, resumed)
-	at := later(f.behind(now, (*node).allWaiting, cost), resumed)
-	switch open := f.opens(now, at); {
+	resumed := f.resumes()
+	at := f.behind(f.now, (*node).allWaiting, cost)
+	if resumed.After(f.now) {
+		at = later(at, f.behindHeld(resumed, cost))
+	}
+	switch open := f.opens(later(f.now, resumed), at); {
 	case open == limit.Never:
 		return open
-	case open.After(now):
-		held := func(x *node) sum { return x.heldUntil(open) }
-		at = later(at, f.behind(open, held, cost))
+	case open.After(f.now):
+		at = later(at, f.behindHeld(open, cost))
 	}
-	return n.pace.whenOpen(at)
+	return f.node.whenOpen(at)
+}
+
+// behindHeld is leaves from a time on at which something on the path goes on that stood still, if only that waits by then which stood
+// still for as long.
+func (f forecast) behindHeld(until time.Time, cost *Cost) time.Time {
+	held := func(x *node) sum { return x.heldUntil(until) }
+	return later(until, f.behind(until, held, cost))
 }
 
 // behind is leaves from a time on, if no class pauses. waiting returns what waits then in a class on the
@@ -79,8 +86,8 @@ func (f forecast) behind(now time.Time, waiting func(*node) sum, cost *Cost) tim
 // a time has to wait for; a time that has passed if none is.
 func (f forecast) opens(now, at time.Time) (open time.Time) {
 	for x := f.node; x != nil; x = x.parent.Load() {
-		closed, waits := &x.pace.closed, x.class.shadow == nil
-		if waits && closed.Contains(now) || x.pace.quieted && now.Before(closed.Until) && !at.Before(closed.From) {
+		closed := &x.pace.closed
+		if x.class.shadow == nil && closed.Contains(now) || x.pace.quieted && now.Before(closed.Until) && !at.Before(closed.From) {
 			open = later(open, closed.Until)
 		}
 	}
@@ -90,36 +97,48 @@ func (f forecast) opens(now, at time.Time) (open time.Time) {
 // allWaiting returns what waits in a class and beneath it.
 func (n *node) allWaiting() sum { return n.waitingCost }
 
-// heldUntil returns what of this cannot leave before a time, since a class is closed until then, or longer. Of contenders
+// heldUntil returns what waits here and cannot leave before a time, because a class pauses or is closed until then. Of contenders
 // of a kind it looks at mostLooks.
-func (n *node) heldUntil(open time.Time) (all sum) {
+func (n *node) heldUntil(until time.Time) (all sum) {
 	for x := n; x != nil; x = x.parent.Load() {
-		if x.isClosedUntil(open) {
+		if x.isHeldUntil(until) {
 			return n.waitingCost
 		}
 	}
-	return n.heldBeneath(open)
+	return n.heldBeneath(until)
 }
 
-// heldBeneath is heldUntil if no class above is closed.
-func (n *node) heldBeneath(open time.Time) (all sum) {
+// heldBeneath is heldUntil if no class above stands still.
+func (n *node) heldBeneath(until time.Time) (all sum) {
 	switch {
 	case n.waiting == 0:
-	case n.isClosedUntil(open):
+	case n.isHeldUntil(until):
 		return n.waitingCost
 	case n.feed != nil:
 		for child := range n.feed.some {
-			held := child.heldBeneath(open)
+			held := child.heldBeneath(until)
 			all.add(&held)
 		}
 	}
 	return all
 }
 
-// isClosedUntil reports whether the class is closed just before a time, and not open before.
-func (n *node) isClosedUntil(open time.Time) bool {
-	closed := &n.class.conf.Closed
-	return n.class.shadow == nil && closed.From.Before(open) && !closed.Until.Before(open)
+// isHeldUntil reports whether the class pauses or is closed until a time, and goes on then. What stands still for longer does not
+// compete with what goes on.
+func (n *node) isHeldUntil(until time.Time) bool {
+	return n.class.shadow == nil && n.class.conf.Closed.Until.Equal(until) || n.pausedUntil().Equal(until)
+}
+
+// whenOpen returns a time, or if a class on the path is closed then, when none is.
+func (n *node) whenOpen(at time.Time) time.Time {
+	for x := n; x != nil; {
+		if open := x.pace.whenOpen(at); open.After(at) && x.class.shadow == nil {
+			at, x = open, n
+		} else {
+			x = x.parent.Load()
+		}
+	}
+	return at
 }
 
 // ahead returns what waits before the item in its queue, in the unit of the class.
@@ -287,11 +306,11 @@ func (f forecast) turnsOfGroups(now, until time.Time, most int64) (all int64) {
 
 // room estimates when there is room for what costs so much and was refused now, if nothing
 // else comes first: when the first item that waits has left, and the others leave within
-// maxWait. A maxWait of 0 is no bound. If the item would wait through quiet hours, there is room
+// maxWait. A maxWait of 0 is no bound, and neither is that of a class with a shadow. If the item would wait through quiet hours, there is room
 // when they end: many are refused at night, and if they came maxWait before, they would wait longer.
 func (f forecast) room(cost *Cost, maxWait time.Duration) time.Time {
 	n, at := f.node, f.now
-	if maxWait > 0 {
+	if maxWait > 0 && n.class.shadow == nil {
 		leaves := f.leaves(cost)
 		if leaves == limit.Never {
 			return limit.Never
