@@ -45,18 +45,18 @@ func (f forecast) entered(it *Item) time.Time {
 // path pauses or is closed, or if quiet hours begin before, what cannot leave sooner begins
 // when that ends. What waits beside it goes on meanwhile.
 func (f forecast) leaves(cost *Cost) time.Time {
-	resumed := f.resumes()
+	resumed := f.resumes(cost)
 	at := f.behind(f.now, (*node).allWaiting, cost)
 	if resumed.After(f.now) {
 		at = later(at, f.behindHeld(resumed, cost))
 	}
-	switch open := f.opens(later(f.now, resumed), at); {
+	switch open := f.opens(later(f.now, resumed), at, cost); {
 	case open == limit.Never:
 		return open
 	case open.After(f.now):
 		at = later(at, f.behindHeld(open, cost))
 	}
-	return f.node.whenOpen(at)
+	return f.whenOpen(at, cost)
 }
 
 // behindHeld is leaves from a time on at which something on the path goes on that stood still, if only that waits by then which stood
@@ -72,10 +72,10 @@ func (f forecast) behind(now time.Time, waiting func(*node) sum, cost *Cost) tim
 	var first, last time.Time
 	for x := f.node; x != nil; x = x.parent.Load() {
 		all, queued := waiting(x), f.through(x.kind)
-		at := x.estimate(now, queued, cost.In(x.kind))
+		at := x.follows(now, queued, cost.In(x.kind))
 		first = later(first, at)
 		if others := all.in(x.kind) - f.own.In(x.kind); others > queued {
-			at = x.estimate(now, others, cost.In(x.kind))
+			at = x.follows(now, others, cost.In(x.kind))
 		}
 		last = later(last, at)
 	}
@@ -84,10 +84,10 @@ func (f forecast) behind(now time.Time, waiting func(*node) sum, cost *Cost) tim
 
 // opens returns when no class on the path is closed any more, or in quiet hours that an item which would leave at
 // a time has to wait for; a time that has passed if none is.
-func (f forecast) opens(now, at time.Time) (open time.Time) {
+func (f forecast) opens(now, at time.Time, cost *Cost) (open time.Time) {
 	for x := f.node; x != nil; x = x.parent.Load() {
 		closed := &x.pace.closed
-		if x.class.shadow == nil && closed.Contains(now) || x.pace.quieted && now.Before(closed.Until) && !at.Before(closed.From) {
+		if closed.Contains(now) && f.mayClose(x, cost) || x.pace.quieted && now.Before(closed.Until) && !at.Before(closed.From) {
 			open = later(open, closed.Until)
 		}
 	}
@@ -130,15 +130,25 @@ func (n *node) isHeldUntil(until time.Time) bool {
 }
 
 // whenOpen returns a time, or if a class on the path is closed then, when none is.
-func (n *node) whenOpen(at time.Time) time.Time {
-	for x := n; x != nil; {
-		if open := x.pace.whenOpen(at); open.After(at) && x.class.shadow == nil {
-			at, x = open, n
+func (f forecast) whenOpen(at time.Time, cost *Cost) time.Time {
+	for x := f.node; x != nil; {
+		if open := x.pace.whenOpen(at); open.After(at) && f.mayClose(x, cost) {
+			at, x = open, f.node
 		} else {
 			x = x.parent.Load()
 		}
 	}
 	return at
+}
+
+// mayClose reports whether a class on the path holds the item up while it is closed.
+func (f forecast) mayClose(x *node, cost *Cost) bool {
+	return x.class.shadow == nil && f.counts(x, cost)
+}
+
+// counts reports whether a class on the path counts the item, or what waits before it in its queue.
+func (f forecast) counts(x *node, cost *Cost) bool {
+	return cost.In(x.kind) > 0 || f.through(x.kind) > 0
 }
 
 // ahead returns what waits before the item in its queue, in the unit of the class.
@@ -158,11 +168,13 @@ func (f forecast) through(kind unit.Kind) int64 {
 	return before.in(kind)
 }
 
-// resumes returns when no class on the path pauses any more.
-func (f forecast) resumes() (until time.Time) {
+// resumes returns when no class on the path pauses any more that counts the item.
+func (f forecast) resumes(cost *Cost) (until time.Time) {
 	for n := f.node; n != nil; n = n.parent.Load() {
 		n.regain(f.now)
-		until = later(until, n.pausedUntil())
+		if n.throttle.until.After(f.now) && f.counts(n, cost) {
+			until = later(until, n.pausedUntil())
+		}
 	}
 	return until
 }
@@ -223,7 +235,7 @@ func (k *keys) afterTurns(now time.Time, of turn, cost *Cost) (at time.Time) {
 	total := max(others.in(k.class.kind), items) // as in line.depth
 	ahead := min(k.turnsBefore(now, &of, items, total), total)
 	for x := k.class.parent.Load(); x != nil; x = x.parent.Load() {
-		at = later(at, x.estimate(now, of.before.in(x.kind)+portion(others.in(x.kind), ahead, total), cost.In(x.kind)))
+		at = later(at, x.follows(now, of.before.in(x.kind)+portion(others.in(x.kind), ahead, total), cost.In(x.kind)))
 	}
 	return at
 }

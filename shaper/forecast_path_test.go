@@ -112,3 +112,35 @@ func TestForecastWhileSharesComeBackAllocatesNothing(t *testing.T) {
 		wantNoAllocs(t, string(conf.Algorithm), func() { c.Estimate().Place(at(ms), Cost{Messages: 1}) })
 	}
 }
+
+// A class holds up no item that costs nothing in its unit, behind others as long as those wait.
+func TestForecastOfWhatCostsNothing(t *testing.T) {
+	tokens := func(n int32) *Item { return &Item{Cost: Cost{Messages: 1, Tokens: n}} }
+	debt, closed, paused := named("above", tokenClass("1 tokens/s", 100)), named("above", leakyClass("100 tokens/s")), named("above", leakyClass("100 tokens/s"))
+	closed.Closed = policy.Span{From: start, Until: at(50 * second)}
+	paused.OnThrottle.Max = unit.Duration(time.Hour)
+	for name, c := range map[string]struct {
+		above policy.Class
+		ahead []int32 // what those before it cost
+		off   time.Duration
+	}{
+		"behind nothing":            {debt, []int32{0, 0, 0}, 0},
+		"behind one that does":      {debt, []int32{0, 0, 1, 0}, second / 5},
+		"behind one, while closed":  {closed, []int32{0, 0, 1, 0}, second / 5},
+		"behind none, while closed": {closed, []int32{0, 0, 0}, 0},
+		"behind one, in a pause":    {paused, []int32{0, 0, 1, 0}, second / 5},
+		"behind none, in a pause":   {paused, []int32{0, 0, 0}, 0},
+	} {
+		classes := tree(c.above, under("above", leakyClass("10 messages/s")))
+		s := &sim{root: classes["above"], now: start}
+		if c.above.Algorithm == policy.Token {
+			classes["above"].Enter(start, tokens(150))
+		} else if c.above.Closed == (policy.Span{}) {
+			classes["above"].Provider().Throttled(start, 50*second, "429")
+		}
+		for _, n := range c.ahead {
+			classes["test"].Enter(start, tokens(n))
+		}
+		s.foretell(t, name, classes["test"], tokens(0), c.off)
+	}
+}

@@ -172,6 +172,17 @@ func (g *gate) resumes(at time.Time) time.Time {
 	return at
 }
 
+// follows is estimate also for an item that costs nothing: it leaves with the last of what is ahead.
+func (g *gate) follows(now time.Time, ahead, n int64) time.Time {
+	switch {
+	case n > 0:
+		return g.estimate(now, ahead, n)
+	case ahead > 0:
+		return g.estimate(now, ahead-1, 1)
+	}
+	return now
+}
+
 // estimate returns when an item that costs n leaves if ahead units leave before it. The
 // caller has called regain for now.
 func (g *gate) estimate(now time.Time, ahead, n int64) time.Time {
