@@ -37,9 +37,10 @@ func (e Estimate) Place(now time.Time, cost Cost) (position int, wait time.Durat
 func (e Estimate) Drain(now time.Time) (cost int64, drain time.Duration) {
 	c := e.class
 	defer c.lock().mu.Unlock()
+	held := standing{}
 	withWaiting(c, func(c *Class) {
 		cost += c.queueCost
-		drain = max(drain, forecast{node: &c.node, now: now}.drained().Sub(now))
+		drain = max(drain, forecast{node: &c.node, now: now, held: held}.drained().Sub(now))
 	})
 	if c.keys != nil {
 		cost = c.waitingCost.in(c.kind) // of all buckets: a class with buckets has no children

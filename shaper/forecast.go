@@ -17,7 +17,29 @@ import (
 type forecast struct {
 	node *node
 	now  time.Time
-	own  Cost // what the item costs if it waits already, behind all others; nothing if it comes now
+	own  Cost     // what the item costs if it waits already, behind all others; nothing if it comes now
+	held standing // of several forecasts at one moment; nil: this one is alone
+}
+
+// standing is what heldUntil says of classes at one moment, so that many forecasts ask each once.
+type standing map[heldIn]sum
+
+type heldIn struct {
+	node  *node
+	until time.Time
+}
+
+// in returns what n.heldUntil does. Buckets and their groups are many, and each is asked once.
+func (h standing) in(n *node, until time.Time) sum {
+	if h == nil || n.class.owner().bucketOf != nil {
+		return n.heldUntil(until)
+	}
+	all, known := h[heldIn{n, until}]
+	if !known {
+		all = n.heldUntil(until)
+		h[heldIn{n, until}] = all
+	}
+	return all
 }
 
 // drained estimates when the last item of the queue leaves, in which something waits.
@@ -62,8 +84,8 @@ func (f forecast) leaves(cost *Cost) time.Time {
 // behindHeld is leaves from a time on at which something on the path goes on that stood still, if only that waits by then which stood
 // still for as long.
 func (f forecast) behindHeld(until time.Time, cost *Cost) time.Time {
-	held := func(x *node) sum { return x.heldUntil(until) }
-	return later(until, f.behind(until, held, cost))
+	waiting := func(x *node) sum { return f.held.in(x, until) }
+	return later(until, f.behind(until, waiting, cost))
 }
 
 // behind is leaves from a time on, if no class pauses. waiting returns what waits then in a class on the

@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"encoding/binary"
 	"iter"
 	"math/rand/v2"
 	"sync"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"shaper/limit"
+	"shaper/policy"
 	"shaper/stats"
 )
 
@@ -177,6 +179,37 @@ func TestWaitsOfManyBuckets(t *testing.T) {
 		if want, most := drainsNaively(c, now); cost != want || drain > most || drain < most/2 {
 			t.Fatalf("the class drains %d in %v, want %d in %v", cost, drain, want, most)
 		}
+	}
+}
+
+// sleepers returns a class beneath another one in which two messages of each of so many senders wait for the morning.
+func sleepers(t testing.TB, senders int, night time.Duration) *Class {
+	c := tree(asAt(night, promotions(t, "per = \"source_addr\"\nparent = \"root\"\n[class.root]\nrate = \"10 messages/s\""))...)["promotions"]
+	for i := range senders {
+		m := &policy.Message{SourceAddr: binary.BigEndian.AppendUint32(nil, uint32(i)), Recipient: []byte("91")}
+		for group := c.JoinKey(at(night), c.Messages().Key(&policy.Conn{}, m)); group.queue.Len() < 2; {
+			group.Enter(at(night), sms())
+		}
+	}
+	return c
+}
+
+// Of what stands still until the same moment, each sender says the same as by itself.
+func TestDrainOfSleepers(t *testing.T) {
+	const night = 30 * time.Hour
+	c := sleepers(t, 30, night)
+	_, want := drainsNaively(c, at(night))
+	if cost, drain := c.Estimate().Drain(at(night)); cost != 60 || drain != want || drain < 3*time.Hour {
+		t.Errorf("the class drains %d in %v, want 60 in %v", cost, drain, want)
+	}
+}
+
+// BenchmarkDrainOfSleepers measures what a scrape asks at night of a class in which 3,000 senders wait for the morning.
+func BenchmarkDrainOfSleepers(b *testing.B) {
+	const night = 30 * time.Hour
+	c := sleepers(b, 3000, night)
+	for b.Loop() {
+		c.Estimate().Drain(at(night))
 	}
 }
 
