@@ -342,3 +342,36 @@ func TestIdleWhileItAdapts(t *testing.T) {
 		}
 	}
 }
+
+// Nothing leaves earlier or later because somebody asks what a key waits for while its bucket gets shares back.
+func TestWhyChangesNoBucket(t *testing.T) {
+	for _, algorithm := range algorithms {
+		for _, shares := range []int{10, 1} { // client 1 has a bucket of its own, or the shared one
+			var left [2]int
+			for looks := range left {
+				conf := adapting(classBy(algorithm, "600 messages/min"))
+				conf.Burst = policy.Burst{N: 600, Kind: unit.Messages}
+				c := NewClass(start, perSource(shares, conf))
+				enter(t, c.Join(start, client(0)), 0, Leaves, request())
+				bucket := c.Join(start, client(1))
+				for bucket.Pass(start, Cost{Messages: 1}) && left[looks] < 500 {
+					lastLeft(bucket, start)
+					left[looks]++
+				}
+				bucket.Provider().Throttled(start, second, "429")
+				for n := range time.Duration(50) {
+					if looks == 1 {
+						c.Status().WhyWithKey(at(n*second), client(1), nil)
+					}
+				}
+				for bucket.Pass(at(50*second), Cost{Messages: 1}) {
+					lastLeft(bucket, at(50*second))
+					left[looks]++
+				}
+			}
+			if left[0] != left[1] {
+				t.Errorf("%s: what leaves is %d, and %d if somebody asks", algorithm, left[0], left[1])
+			}
+		}
+	}
+}

@@ -66,9 +66,9 @@ func nextHold(now time.Time, c *Class) hold {
 }
 
 // holdWithKey returns what an item of one unit waits for that comes to a class with a key, and when it leaves behind all that
-// waits before it.
-func (c *Class) holdWithKey(now time.Time, key Key) hold {
-	h := holdOn(now, &c.node, &oneOfEach)
+// waits before it. If nothing holds it up itself, it waits for what holds up the first of these, which is behind.
+func (c *Class) holdWithKey(now time.Time, key Key) (h hold, behind *Item) {
+	h = holdOn(now, &c.node, &oneOfEach)
 	if c.keys != nil {
 		h.orLater(c.keys.hold(now, key.bucket))
 	}
@@ -76,14 +76,19 @@ func (c *Class) holdWithKey(now time.Time, key Key) hold {
 		p := quietPace(groupPolicy(c.conf, int(key.group-1)))
 		h.orLater(hold{&c.conf, HoldQuiet, p.whenOpen(later(now, h.until))})
 	}
-	switch in := c.inUse(now, key); {
+	in := c.inUse(now, key)
+	if h.by == nil && in != nil && in.front() != nil {
+		behind = in.front()
+		h = holdOn(now, &in.node, &behind.Cost)
+	}
+	switch {
 	case h.by == nil:
 	case in != nil: // it leaves behind what waits there
 		h.until = later(h.until, forecast{node: &in.node, now: now}.leaves(&oneOfEach))
 	case c.keys != nil:
 		h.until = later(h.until, c.keys.turn(now, key.bucket))
 	}
-	return h
+	return h, behind
 }
 
 // hold returns what one unit with a key would wait for in its bucket, without the classes above. If
@@ -97,14 +102,17 @@ func (k *keys) hold(now time.Time, key policy.Key) hold {
 	return g.hold(now, 1, &k.conf)
 }
 
-// gate returns what the bucket of a key allows, or would allow; see hold.
+// gate returns what the bucket of a key allows, or would allow; see hold. It is a copy with the same limiter, so it has the shares
+// that are due.
 func (k *keys) gate(now time.Time, key policy.Key) gate {
 	state := bucketState{}
 	if c := k.inUse(now, key); c != nil {
+		c.regain(now)
 		return c.gate
 	} else if i, known := k.idle.index[key]; known {
 		state = restore(now, k.idle.kept(i, &k.idle.further), &k.pace)
 	} else if k.followsShared(now, key) {
+		k.shared.regain(now)
 		return k.shared.gate
 	} else {
 		state = k.fresh(now)

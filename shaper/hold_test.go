@@ -111,3 +111,27 @@ func TestNoKeyWaitsInAShadow(t *testing.T) {
 	holds(t, waitsWithKey(t, c, start, client(1), nil), "", "", 0)
 	holds(t, waitsWithKey(t, c, start, client(2), nil), "", "", 0)
 }
+
+// What comes behind a large item waits for what that waits for.
+func TestWaitsBehindALargeItem(t *testing.T) {
+	tokens := func(n int32) *Item { return &Item{Cost: Cost{Messages: 1, Tokens: n}} }
+	conf := tokenClass("1 tokens/s", 100)
+	for name, c := range map[string]struct {
+		confs []policy.Class
+		in    string // whose limit it is
+	}{
+		"in a class":    {[]policy.Class{conf}, "test"},
+		"in a bucket":   {[]policy.Class{perSource(10, conf)}, "test"},
+		"above a class": {[]policy.Class{named("above", conf), under("above", leakyClass("100 messages/s"))}, "above"},
+	} {
+		class := tree(c.confs...)["test"]
+		bucket := class.Join(start, client(1))
+		enter(t, bucket, 0, Leaves, tokens(50))
+		enter(t, bucket, second, Waits, tokens(100))
+		holds(t, waitsWithKey(t, class, at(second), client(1), nil), c.in, "1 tokens/s", 51*second)
+		why := class.Status().WhyWithKey(at(second), client(1), nil)
+		if why.Items != 1 || len(why.Path) != 1 || !why.Path[0].Until.Equal(at(50*second)) {
+			t.Errorf("%s: %+v", name, why)
+		}
+	}
+}

@@ -34,8 +34,8 @@ func (s Status) Why(now time.Time) Why {
 
 // Oldest returns when the item came that has waited for longest in the queues of the class, of its buckets and of its
 // groups; zero if none waits there. If something waits in more than a thousand buckets, Oldest looks at those
-// thousand in which something has waited without a break for longest. So an item in another one has waited for less long than
-// each of these has had items.
+// thousand in which something has waited without a break for longest. So an item in another one has waited for a shorter time than
+// any of these has had items.
 func (s Status) Oldest() (came time.Time) {
 	c := s.class
 	defer c.lock().mu.Unlock()

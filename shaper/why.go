@@ -160,12 +160,16 @@ func holdsOn(now time.Time, n *node, cost Cost, ahead map[*node]int) (all []Hold
 
 // withKey explains what an item of one unit waits for that comes to a class with a key. The lock of the tree is held.
 func (c *Class) withKey(now time.Time, key Key) (w Why) {
-	h := c.holdWithKey(now, key)
+	h, behind := c.holdWithKey(now, key)
 	if w.From, w.At = c.name, later(h.until, now); h.by == nil {
 		return w
 	}
 	if in := c.inUse(now, key); in != nil {
 		w.Backlog = Backlog{Items: int64(in.queue.Len()), Bytes: in.queue.Bytes()}
+	}
+	if behind != nil {
+		w.Path = holdsOn(now, &behind.class.node, behind.Cost, nil)
+		return w
 	}
 	if key.group > 0 {
 		conf := groupPolicy(c.conf, int(key.group-1))
