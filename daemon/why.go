@@ -94,7 +94,7 @@ func (w Why) summary(now time.Time) string {
 func leaves(now, at time.Time, exact bool) string {
 	switch {
 	case at.IsZero():
-		return "waits until an answer comes or a limit changes"
+		return "waits for something that time alone does not end"
 	case !at.After(now):
 		return "leaves at once"
 	case !exact:

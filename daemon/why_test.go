@@ -65,10 +65,10 @@ class = "otp"
 func TestWhyCountsSessions(t *testing.T) {
 	now := time.Now()
 	for want, w := range map[string]Why{
-		"class a: nothing waits, and an item that comes now leaves at once":                                       {At: now},
-		"class a: waiting items: 3; the next leaves at once":                                                      {At: now, Items: 3},
-		"class a: waiting sessions: 2; an item of a session that is open leaves at once":                          {At: now, Sessions: 2},
-		"class a: waiting sessions: 2; waiting items: 3; the next waits until an answer comes or a limit changes": {Sessions: 2, Items: 3},
+		"class a: nothing waits, and an item that comes now leaves at once":                                         {At: now},
+		"class a: waiting items: 3; the next leaves at once":                                                        {At: now, Items: 3},
+		"class a: waiting sessions: 2; an item of a session that is open leaves at once":                            {At: now, Sessions: 2},
+		"class a: waiting sessions: 2; waiting items: 3; the next waits for something that time alone does not end": {Sessions: 2, Items: 3},
 	} {
 		if w.Class = "a"; w.summary(now) != want {
 			t.Errorf("it says %q, want %q", w.summary(now), want)

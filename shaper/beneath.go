@@ -23,14 +23,15 @@ type Waiting struct {
 // parent may be of different moments.
 func (s *Shaper) Waiting(now time.Time, of *Class) map[*Class]Waiting {
 	all := map[*Class]Waiting{}
-	classes := s.withGone()
+	classes, above := s.withGone(), (*Class)(nil)
 	if of != nil {
+		above = of.Parent()
 		classes = slices.DeleteFunc(classes, func(c *Class) bool { return !c.isBeneath(&of.node) })
 	}
 	for _, c := range classes {
 		for is := c; is != nil; is = is.replaced() {
 			own, some := is.Status().waiting(now)
-			for p := c; some && p != nil; p = p.Parent() {
+			for p := c; some && p != nil && p != above; p = p.Parent() {
 				if before, ok := all[p]; ok {
 					all[p] = before.with(own)
 				} else {
