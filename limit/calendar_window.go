@@ -36,7 +36,7 @@ func NewCalendarWindow(now time.Time, rate unit.Rate, windows calendar.Windows) 
 	return w
 }
 
-// Next implements Limiter. It is exact, also if the units ahead leave one by one.
+// Next implements Limiter. It is as exact as that of FixedWindow.
 func (w *CalendarWindow) Next(now time.Time, ahead, n int64) time.Time {
 	return w.next(w.limit, now, ahead, n)
 }

@@ -61,7 +61,7 @@ func NewSlidingLog(now time.Time, rate unit.Rate, window time.Duration) *Sliding
 }
 
 // Next implements Limiter. It is exact, also if the units ahead leave one by one,
-// unless the log joins departures.
+// unless the log joins departures. If they leave as larger items, it is a lower bound: these leave a rest of the window.
 func (l *SlidingLog) Next(now time.Time, ahead, n int64) time.Time {
 	if l.limit == 0 {
 		return Never

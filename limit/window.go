@@ -54,7 +54,8 @@ func newCounters(now time.Time, rate unit.Rate, window time.Duration, weigh bool
 	return counters{window: window, limit: windowLimit(rate, window), weigh: weigh, zero: now.Add(-into)}
 }
 
-// Next implements Limiter. It is exact, also if the units ahead leave one by one.
+// Next implements Limiter. It is exact, also if the units ahead leave one by one. If they leave as larger items, it is a lower
+// bound: these leave a rest in each window.
 func (c *counters) Next(now time.Time, ahead, n int64) time.Time {
 	return c.next(c.limit, now, ahead, n)
 }
