@@ -206,7 +206,7 @@ func (g *gate) regaining(now time.Time, ahead, n int64) (at time.Time) {
 		switch {
 		case i > 0:
 			at = later(at, l.Next(now, ahead, n))
-		case counts && g.pace.window > regainEvery: // shorter ones let a flow leave
+		case counts:
 			at = g.opens(window, now, ahead, n)
 		default:
 			at = g.throttle.hasten(now, l.Next(now, ahead, n))
@@ -216,14 +216,21 @@ func (g *gate) regaining(now time.Time, ahead, n int64) (at time.Time) {
 }
 
 // opens returns when the window of the class lets an item leave, if what is ahead leaves before. It holds more with each share
-// that comes back, and it does not end sooner. If nothing is ahead the result is exact, else a lower bound.
+// that comes back, and it does not end sooner. If nothing is ahead the result is exact.
 func (g *gate) opens(w limit.Window, now time.Time, ahead, n int64) time.Time {
 	at, step := w.Next(now, ahead, n), g.throttle.nextRegain()
+	flows := g.throttle.hasten(now, at).Add(-g.pace.window)
 	for withheld := g.throttle.withheld - 1; withheld >= 0 && at.After(step); withheld-- {
 		at = earlier(at, later(step, w.NextAt(g.pace.reduced(withheld), now, ahead, n)))
 		step = step.Add(regainEvery)
 	}
-	return at
+	if ahead == 0 {
+		return at
+	}
+	// What leaves meanwhile makes at a lower bound. A flow is at most a window ahead; and no estimate is later than if all left
+	// when the shares are back.
+	back := g.throttle.nextRegain().Add(time.Duration(g.throttle.withheld-1) * regainEvery)
+	return later(at, earlier(flows, w.NextAt(g.pace.rate, later(back, now), ahead, n)))
 }
 
 // hasten is throttle.hasten for the limit of a class that is shared. How much room its window has, the fleet knows: it is
