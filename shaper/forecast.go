@@ -3,6 +3,7 @@ package shaper
 import (
 	"math/bits"
 	"slices"
+	"sort"
 	"time"
 
 	"shaper/limit"
@@ -78,7 +79,7 @@ func (f forecast) leaves(cost *Cost) time.Time {
 	case open.After(f.now):
 		at = later(at, f.behindHeld(open, cost))
 	}
-	return f.whenOpen(at, cost)
+	return f.pastClosed(at, cost)
 }
 
 // behindHeld is leaves from a time on at which something on the path goes on that stood still, if only that waits by then which stood
@@ -151,14 +152,41 @@ func (n *node) isHeldUntil(until time.Time) bool {
 	return n.class.shadow == nil && n.class.conf.Closed.Until.Equal(until) || n.pausedUntil().Equal(until)
 }
 
-// whenOpen returns a time, or if a class on the path is closed then, when none is.
-func (f forecast) whenOpen(at time.Time, cost *Cost) time.Time {
+// pastClosed returns when an item leaves that would leave at a time if no class on the path closed: what is left of the queue when
+// one closes leaves after it has opened.
+func (f forecast) pastClosed(at time.Time, cost *Cost) time.Time {
 	for x := f.node; x != nil; {
-		if open := x.pace.whenOpen(at); open.After(at) && f.mayClose(x, cost) {
-			at, x = open, f.node
+		if next := f.past(x, at, cost); next.After(at) {
+			at, x = next, f.node
 		} else {
 			x = x.parent.Load()
 		}
+	}
+	return at
+}
+
+// past is pastClosed for one class.
+func (f forecast) past(x *node, at time.Time, cost *Cost) time.Time {
+	closed := &x.pace.closed
+	switch {
+	case !closed.Until.After(f.now), at.Before(closed.From), !f.mayClose(x, cost):
+		return at
+	case closed.From.After(f.now):
+		return later(closed.Until, f.alone(closed.Until, f.left(closed.From), cost))
+	}
+	return x.pace.whenOpen(at)
+}
+
+// left returns how much of what waits before the item in its queue has not left at a time, at the limits on the path alone.
+func (f forecast) left(at time.Time) int64 {
+	ahead := f.ahead()
+	return ahead - int64(sort.Search(int(ahead), func(i int) bool { return !f.alone(f.now, int64(i), &oneOfEach).Before(at) }))
+}
+
+// alone returns when an item leaves from a time on behind so much of the queue, in the unit of the class, if nothing else waits.
+func (f forecast) alone(now time.Time, ahead int64, cost *Cost) (at time.Time) {
+	for x := f.node; x != nil; x = x.parent.Load() {
+		at = later(at, x.follows(now, portion(f.through(x.kind), ahead, f.ahead()), cost.In(x.kind)))
 	}
 	return at
 }

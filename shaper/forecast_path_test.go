@@ -1,6 +1,8 @@
 package shaper
 
 import (
+	"math/rand/v2"
+	"strconv"
 	"testing"
 	"time"
 
@@ -98,6 +100,66 @@ func TestForecastWhileSharesComeBack(t *testing.T) {
 		}
 		s.foretell(t, name, classes["test"], message(1), c.off)
 	}
+}
+
+// On any path, whatever closes, pauses and gets shares back, nearly no estimate of what leaves alone is far off. If limits hold
+// items up in turn, it is early.
+func TestForecastOfARandomPath(t *testing.T) {
+	const paths = 2000
+	early, late := 0, 0
+	for seed := range uint64(paths) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		s, path := randomPath(r)
+		leaf := path[len(path)-1]
+		upTo := func(most time.Duration) time.Duration { return time.Duration(r.Int64N(int64(most))) }
+		for range r.IntN(30) {
+			leaf.Enter(s.now, message(1))
+		}
+		s.run(upTo(20 * second))
+		for _, c := range path {
+			if r.IntN(3) == 0 {
+				c.Provider().Throttled(s.now, 1+upTo(30*second), "429")
+			}
+		}
+		s.run(upTo(20 * second))
+		for range r.IntN(60) {
+			leaf.Enter(s.now, message(1))
+		}
+		_, said := leaf.Estimate().Place(s.now, message(1).Cost)
+		switch left := s.wait(leaf, message(1)); {
+		case max(said, 0) < left*2/3-second:
+			early++
+		case said > left*11/10+second:
+			late++
+		}
+	}
+	if early > paths/500 || late > paths/500 {
+		t.Errorf("of %d estimates, %d are too early by a third, and %d too late by a tenth", paths, early, late)
+	}
+}
+
+// randomPath returns one to three classes, each beneath the one before, which may close in some minutes.
+func randomPath(r *rand.Rand) (s *sim, path []*Class) {
+	var confs []policy.Class
+	for i := range 1 + r.IntN(3) {
+		conf := named(strconv.Itoa(i), classBy(algorithms[r.IntN(len(algorithms))], "1 messages/s"))
+		conf.Rate = unit.NewRate(unit.Messages, 1+r.Int64N(40), []time.Duration{second, 10 * second, time.Minute}[r.IntN(3)])
+		if conf.Algorithm.HasBurst() {
+			conf.Burst = policy.Burst{N: 1 + r.Int64N(10), Kind: unit.Messages}
+		}
+		conf.OnThrottle = policy.OnThrottle{Pause: unit.Duration(second), Max: unit.Duration(time.Hour)}
+		conf.Adapt = r.IntN(2) == 0
+		if r.IntN(4) == 0 {
+			from := time.Duration(r.Int64N(int64(3*time.Minute))) * time.Duration(r.IntN(2))
+			conf.Closed = policy.Span{From: at(from), Until: at(from + 1 + time.Duration(r.Int64N(int64(10*time.Minute))))}
+		}
+		if i > 0 {
+			conf.Parent = confs[i-1].Name
+		}
+		confs = append(confs, conf)
+	}
+	path = NewTree(start, confs)
+	return &sim{root: path[0], now: start}, path
 }
 
 func TestForecastWhileSharesComeBackAllocatesNothing(t *testing.T) {
