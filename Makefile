@@ -95,7 +95,7 @@ LONG   = AllReadTheSameRules AnswersAreHeldWithinBounds AnyPlanFollows ApplyUndo
          PauseOfAKey PingsOnly RateChanges Retry(HidesRefusals|KeepsWithinBounds|Properties) \
          Rule(Shares|StarvesNobody|WastesNoTime) ScriptAndModelAgree ShadowIsBounded ShadowOfTrains ShareAfterTheShortest \
          ShareOfANewcomer Simulated(Schedules|Trees) Slept SlowStore SoonestLosesNothing StoreLost SumDoesNotOverflow SuspendedMachine \
-         TLSBackpressure Tree(IsNaive|NeverAbove|SharesOf) UrgentAmongBulk WaitsOfManyBuckets WhyCopies
+         TLSBackpressure Tree(IsNaive|NeverAbove|Shares) UrgentAmongBulk WaitsOfManyBuckets WhyCopies
 PLAIN  = Allocate RandomSchedules $(LONG)
 SINGLE = buffer calendar fleet/limits frame human leaky limit metrics metrics/grafana nft packaging/sbom policy simulate systemd tests/growth tests/order tests/tally unit web/play
 # either A B is the pattern A|B.
