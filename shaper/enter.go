@@ -65,10 +65,16 @@ func refusal(now time.Time, c *Class, it *Item) Verdict {
 		return Waits
 	case !it.First && !c.queue.HasRoom(int(it.Cost.Packets), it.Held):
 		return Full
-	case c.conf.MaxWait > 0 && c.shadow == nil && forecast{node: &c.node, now: now}.entered(it).Sub(now) > time.Duration(c.conf.MaxWait):
+	case c.conf.MaxWait > 0 && c.shadow == nil && waitsTooLong(now, c, it):
 		return TooLong
 	}
 	return Waits
+}
+
+// waitsTooLong reports whether an item would wait longer than the class allows.
+func waitsTooLong(now time.Time, c *Class, it *Item) bool {
+	most := now.Add(time.Duration(c.conf.MaxWait))
+	return forecast{node: &c.node, now: now, most: most}.entered(it).After(most)
 }
 
 // Pass is Enter for what would not wait, and so needs no Item. It reports whether what

@@ -18,8 +18,9 @@ import (
 type forecast struct {
 	node *node
 	now  time.Time
-	own  Cost     // what the item costs if it waits already, behind all others; nothing if it comes now
-	held standing // of several forecasts at one moment; nil: this one is alone
+	own  Cost      // what the item costs if it waits already, behind all others; nothing if it comes now
+	held standing  // of several forecasts at one moment; nil: this one is alone
+	most time.Time // nobody asks how much later the item leaves; zero: somebody does
 }
 
 // standing is what heldUntil says of classes at one moment, so that many forecasts ask each once.
@@ -79,17 +80,19 @@ func (f forecast) leaves(cost *Cost) time.Time {
 	case open.After(f.now):
 		at = later(at, f.behindHeld(open, cost))
 	}
+	if !f.most.IsZero() && at.After(f.most) { // what closes later makes it later still
+		return at
+	}
 	return f.pastClosed(at, cost)
 }
 
-// behindHeld is leaves from a time on at which something on the path goes on that stood still, if only that waits by then which stood
-// still for as long.
+// behindHeld is leaves from the moment at which something on the path goes on. Only what stood still until then is ahead.
 func (f forecast) behindHeld(until time.Time, cost *Cost) time.Time {
 	waiting := func(x *node) sum { return f.held.in(x, until) }
 	return later(until, f.behind(until, waiting, cost))
 }
 
-// behind is leaves from a time on, if no class pauses. waiting returns what waits then in a class on the
+// behind is leaves from a time on, whatever pauses. waiting returns what waits then in a class on the
 // path.
 func (f forecast) behind(now time.Time, waiting func(*node) sum, cost *Cost) time.Time {
 	var first, last time.Time
@@ -120,26 +123,33 @@ func (f forecast) opens(now, at time.Time, cost *Cost) (open time.Time) {
 // allWaiting returns what waits in a class and beneath it.
 func (n *node) allWaiting() sum { return n.waitingCost }
 
+// mostHeld bounds how many classes and buckets heldUntil looks at: the tree is locked meanwhile.
+const mostHeld = 4 * mostLooks
+
 // heldUntil returns what waits here and cannot leave before a time, because a class pauses or is closed until then. Of contenders
-// of a kind it looks at mostLooks.
+// of a kind it looks at mostLooks, and at mostHeld in all.
 func (n *node) heldUntil(until time.Time) (all sum) {
 	for x := n; x != nil; x = x.parent.Load() {
 		if x.isHeldUntil(until) {
 			return n.waitingCost
 		}
 	}
-	return n.heldBeneath(until)
+	looks := mostHeld
+	return n.heldBeneath(until, &looks)
 }
 
 // heldBeneath is heldUntil if no class above stands still.
-func (n *node) heldBeneath(until time.Time) (all sum) {
+func (n *node) heldBeneath(until time.Time, looks *int) (all sum) {
 	switch {
 	case n.waiting == 0:
 	case n.isHeldUntil(until):
 		return n.waitingCost
 	case n.feed != nil:
 		for child := range n.feed.some {
-			held := child.heldBeneath(until)
+			if *looks--; *looks < 0 {
+				break
+			}
+			held := child.heldBeneath(until, looks)
 			all.add(&held)
 		}
 	}
@@ -155,12 +165,8 @@ func (n *node) isHeldUntil(until time.Time) bool {
 // pastClosed returns when an item leaves that would leave at a time if no class on the path closed: what is left of the queue when
 // one closes leaves after it has opened.
 func (f forecast) pastClosed(at time.Time, cost *Cost) time.Time {
-	for x := f.node; x != nil; {
-		if next := f.past(x, at, cost); next.After(at) {
-			at, x = next, f.node
-		} else {
-			x = x.parent.Load()
-		}
+	for x := f.node; x != nil; x = x.parent.Load() {
+		at = later(at, f.past(x, at, cost))
 	}
 	return at
 }
@@ -179,8 +185,11 @@ func (f forecast) past(x *node, at time.Time, cost *Cost) time.Time {
 
 // left returns how much of what waits before the item in its queue has not left at a time, at the limits on the path alone.
 func (f forecast) left(at time.Time) int64 {
+	const most = 1024 // of a queue of bytes, so that there are few steps: each asks all classes on the path
 	ahead := f.ahead()
-	return ahead - int64(sort.Search(int(ahead), func(i int) bool { return !f.alone(f.now, int64(i), &oneOfEach).Before(at) }))
+	parts := min(ahead, most)
+	gone := sort.Search(int(parts), func(i int) bool { return !f.alone(f.now, portion(ahead, int64(i), parts), &oneOfEach).Before(at) })
+	return ahead - portion(ahead, int64(gone), parts)
 }
 
 // alone returns when an item leaves from a time on behind so much of the queue, in the unit of the class, if nothing else waits.

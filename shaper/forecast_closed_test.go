@@ -89,7 +89,7 @@ func TestForecastBeneathAClassThatCloses(t *testing.T) {
 func TestForecastOfAShadowThatIsClosed(t *testing.T) {
 	night := policy.Span{From: start, Until: at(8 * time.Hour)}
 	shadow := leakyClass("1 messages/s")
-	shadow.Shadow, shadow.Closed, shadow.MaxWait = true, night, unit.Duration(time.Minute)
+	shadow.Shadow, shadow.Closed, shadow.MaxWait = true, night, unit.Duration(ms)
 	shadow = withQueue(shadow, 6, 0)
 	above := named("above", leakyClass("10 messages/s"))
 	for name, c := range map[string]struct {

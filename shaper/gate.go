@@ -76,8 +76,14 @@ type borrower interface {
 
 // budgeted is a limiter around budgets of a fleet.
 type budgeted interface {
-	// estimate is Estimate if own changes when the first budget lets something leave, from a time on.
-	estimate(own func(from, at time.Time) time.Time, now time.Time, ahead, n int64) time.Time
+	// estimate is Estimate if own hastens when the first budget lets something leave.
+	estimate(own hastener, now time.Time, ahead, n int64) time.Time
+}
+
+// A hastener returns when something leaves, not before from, that would leave at a time if no share came back. It is
+// an interface and no func, since a method value would be allocated for each estimate.
+type hastener interface {
+	hasten(from, at time.Time) time.Time
 }
 
 // bare returns the limiter without what is around it.
@@ -188,7 +194,7 @@ func (g *gate) follows(now time.Time, ahead, n int64) time.Time {
 func (g *gate) estimate(now time.Time, ahead, n int64) time.Time {
 	if g.throttle.withheld > 0 {
 		if b, ok := g.limiter.(budgeted); ok {
-			return b.estimate(g.hasten, now, ahead, n)
+			return b.estimate(g, now, ahead, n)
 		}
 		return limit.Span(g.pace.closed).Next(now, ahead, n, g.regaining)
 	}
@@ -207,7 +213,7 @@ func (g *gate) regaining(now time.Time, ahead, n int64) (at time.Time) {
 		case i > 0:
 			at = later(at, l.Next(now, ahead, n))
 		case counts:
-			at = g.opens(window, now, ahead, n)
+			at = g.roomAt(window, now, ahead, n)
 		default:
 			at = g.throttle.hasten(now, l.Next(now, ahead, n))
 		}
@@ -215,9 +221,9 @@ func (g *gate) regaining(now time.Time, ahead, n int64) (at time.Time) {
 	return at
 }
 
-// opens returns when the window of the class lets an item leave, if what is ahead leaves before. It holds more with each share
+// roomAt returns when the window of the class lets an item leave, if what is ahead leaves before. It holds more with each share
 // that comes back, and it does not end sooner. If nothing is ahead the result is exact.
-func (g *gate) opens(w limit.Window, now time.Time, ahead, n int64) time.Time {
+func (g *gate) roomAt(w limit.Window, now time.Time, ahead, n int64) time.Time {
 	at, step := w.Next(now, ahead, n), g.throttle.nextRegain()
 	flows := g.throttle.hasten(now, at).Add(-g.pace.window)
 	for withheld := g.throttle.withheld - 1; withheld >= 0 && at.After(step); withheld-- {

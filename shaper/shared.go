@@ -203,22 +203,24 @@ func (s *shared) want(now time.Time, units int64, next []int64) {
 
 // Estimate implements limit.Estimator.
 func (s *shared) Estimate(now time.Time, ahead, n int64) time.Time {
-	return s.estimate(asItIs, now, ahead, n)
+	return s.estimate(asItIs{}, now, ahead, n)
 }
 
 // estimate implements budgeted.
-func (s *shared) estimate(own func(from, at time.Time) time.Time, now time.Time, ahead, n int64) time.Time {
+func (s *shared) estimate(own hastener, now time.Time, ahead, n int64) time.Time {
 	return estimate(s.budgets, s.class.pace.closed, own, now, ahead, n)
 }
 
-// asItIs returns at.
-func asItIs(_, at time.Time) time.Time { return at }
+// asItIs hastens nothing.
+type asItIs struct{}
+
+func (asItIs) hasten(_, at time.Time) time.Time { return at }
 
 // estimate returns when all budgets are expected to let an item leave, outside the closed time. own changes what the first of them
 // says.
-func estimate(budgets []Budget, closed limit.Span, own func(from, at time.Time) time.Time, now time.Time, ahead, n int64) time.Time {
+func estimate(budgets []Budget, closed limit.Span, own hastener, now time.Time, ahead, n int64) time.Time {
 	return closed.Next(now, ahead, n, func(now time.Time, ahead, n int64) time.Time {
-		at := own(now, budgets[0].Estimate(now, ahead, n))
+		at := own.hasten(now, budgets[0].Estimate(now, ahead, n))
 		for _, b := range budgets[1:] {
 			at = later(at, b.Estimate(now, ahead, n))
 		}
@@ -322,11 +324,11 @@ func (l *lent) Next(now time.Time, ahead, n int64) time.Time { return l.Estimate
 
 // Estimate implements limit.Estimator.
 func (l *lent) Estimate(now time.Time, ahead, n int64) time.Time {
-	return l.estimate(asItIs, now, ahead, n)
+	return l.estimate(asItIs{}, now, ahead, n)
 }
 
 // estimate implements budgeted.
-func (l *lent) estimate(own func(from, at time.Time) time.Time, _ time.Time, ahead, n int64) time.Time {
+func (l *lent) estimate(own hastener, _ time.Time, ahead, n int64) time.Time {
 	return estimate(l.budgets, l.closed, own, l.since, l.gone+ahead, n)
 }
 

@@ -91,8 +91,11 @@ func (t *throttle) nextRegain() time.Time { return later(t.since, t.until).Add(r
 // constant from then on.
 func (t *throttle) hasten(from, at time.Time) time.Time {
 	step := t.nextRegain()
-	for share := time.Duration(shares - t.withheld); share < shares && at != limit.Never && at.After(later(step, from)); share++ {
+	for share := time.Duration(shares - t.withheld); share < shares && at != limit.Never; share++ {
 		begins := later(step, from)
+		if !at.After(begins) {
+			break
+		}
 		at = begins.Add(at.Sub(begins) / (share + 1) * share)
 		step = step.Add(regainEvery)
 	}
