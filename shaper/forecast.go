@@ -156,10 +156,14 @@ func (n *node) heldBeneath(until time.Time, looks *int) (all sum) {
 	return all
 }
 
-// isHeldUntil reports whether the class pauses or is closed until a time, and goes on then. What stands still for longer does not
-// compete with what goes on.
+// nearlyAtOnce is how far apart two classes may go on that count as going on at once.
+const nearlyAtOnce = 5 * time.Second
+
+// isHeldUntil reports whether the class pauses or is closed until a time, nearly, and goes on then: each class gets its
+// own refusal. What stands still for longer does not compete with what goes on.
 func (n *node) isHeldUntil(until time.Time) bool {
-	return n.class.shadow == nil && n.class.conf.Closed.Until.Equal(until) || n.pausedUntil().Equal(until)
+	ends := func(at time.Time) bool { return at.Sub(until).Abs() <= nearlyAtOnce }
+	return n.class.shadow == nil && ends(n.class.conf.Closed.Until) || ends(n.pausedUntil())
 }
 
 // pastClosed returns when an item leaves that would leave at a time if no class on the path closed: what is left of the queue when

@@ -130,12 +130,14 @@ func TestForecastWhileAClassPauses(t *testing.T) {
 		pauses map[string]time.Duration
 		off    time.Duration
 	}{
-		"beside one that goes on":            {map[string]int{"api": 1, "bulk": 500}, map[string]time.Duration{"api": time.Minute}, second},
-		"beside one that has more":           {map[string]int{"api": 1, "bulk": 900}, map[string]time.Duration{"api": time.Minute}, 31 * second},
-		"beside one that pauses":             {map[string]int{"api": 1, "bulk": 100, "other": 50}, map[string]time.Duration{"api": time.Minute, "other": time.Minute}, 5 * second},
-		"beside one that pauses for longer":  {map[string]int{"api": 1, "bulk": 100, "other": 100}, map[string]time.Duration{"api": time.Minute, "other": time.Hour}, second},
-		"beside one that pauses for shorter": {map[string]int{"api": 1, "bulk": 100, "other": 100}, map[string]time.Duration{"api": time.Minute, "other": second}, second},
-		"beneath one that pauses":            {map[string]int{"api": 1, "bulk": 100}, map[string]time.Duration{"root": time.Minute}, 10 * second},
+		"beside one that goes on":                 {map[string]int{"api": 1, "bulk": 500}, map[string]time.Duration{"api": time.Minute}, second},
+		"beside one that has more":                {map[string]int{"api": 1, "bulk": 900}, map[string]time.Duration{"api": time.Minute}, 31 * second},
+		"beside one that pauses":                  {map[string]int{"api": 1, "bulk": 100, "other": 50}, map[string]time.Duration{"api": time.Minute, "other": time.Minute}, 5 * second},
+		"beside one that pauses for longer":       {map[string]int{"api": 1, "bulk": 100, "other": 100}, map[string]time.Duration{"api": time.Minute, "other": time.Hour}, second},
+		"beside one that pauses for shorter":      {map[string]int{"api": 1, "bulk": 100, "other": 100}, map[string]time.Duration{"api": time.Minute, "other": second}, second},
+		"beside one that goes on a little sooner": {map[string]int{"api": 5, "other": 50}, map[string]time.Duration{"api": time.Minute, "other": time.Minute - 10*ms}, 5 * second},
+		"beside one that goes on a little later":  {map[string]int{"api": 5, "other": 50}, map[string]time.Duration{"api": time.Minute, "other": time.Minute + 10*ms}, 5 * second},
+		"beneath one that pauses":                 {map[string]int{"api": 1, "bulk": 100}, map[string]time.Duration{"root": time.Minute}, 10 * second},
 	} {
 		root := leakyClass("10 messages/s")
 		root.OnThrottle.Max = unit.Duration(time.Hour)
