@@ -181,6 +181,8 @@ func (f forecast) past(x *node, at time.Time, cost *Cost) time.Time {
 	switch {
 	case !closed.Until.After(f.now), at.Before(closed.From), !f.mayClose(x, cost):
 		return at
+	case closed.From.After(f.now) && f.alone(later(f.now, f.resumes(cost)), f.ahead(), cost).Before(closed.From):
+		return at // only what others send could hold it up until then, and a borrower may go before them
 	case closed.From.After(f.now):
 		return later(closed.Until, f.alone(closed.Until, f.left(closed.From), cost))
 	}
@@ -190,9 +192,9 @@ func (f forecast) past(x *node, at time.Time, cost *Cost) time.Time {
 // left returns how much of what waits before the item in its queue has not left at a time, at the limits on the path alone.
 func (f forecast) left(at time.Time) int64 {
 	const most = 1024 // of a queue of bytes, so that there are few steps: each asks all classes on the path
-	ahead := f.ahead()
+	ahead, from := f.ahead(), later(f.now, f.resumes(&oneOfEach))
 	parts := min(ahead, most)
-	gone := sort.Search(int(parts), func(i int) bool { return !f.alone(f.now, portion(ahead, int64(i), parts), &oneOfEach).Before(at) })
+	gone := sort.Search(int(parts), func(i int) bool { return !f.alone(from, portion(ahead, int64(i), parts), &oneOfEach).Before(at) })
 	return ahead - portion(ahead, int64(gone), parts)
 }
 

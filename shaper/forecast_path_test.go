@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"testing"
@@ -204,5 +205,43 @@ func TestForecastOfWhatCostsNothing(t *testing.T) {
 			classes["test"].Enter(start, tokens(n))
 		}
 		s.foretell(t, name, classes["test"], tokens(0), c.off)
+	}
+}
+
+// A borrower that would leave before a class above closes, if nobody else sent, is not taken to wait until that opens.
+func TestForecastOfABorrowerBeforeItCloses(t *testing.T) {
+	account := named("account", leakyClass("1000 messages/s"))
+	account.Closed = policy.Span{From: at(5 * time.Minute), Until: at(12 * time.Hour)}
+	borrower := ceiling("10 messages/s", under("parent", named("urgent", leakyClass("1 messages/h"))))
+	borrower.Priority = 0
+	bulk := ceiling("10 messages/s", under("parent", named("bulk", withQueue(leakyClass("1 messages/h"), 5000, 0))))
+	bulk.Priority = 1
+	classes := tree(account, under("account", named("parent", leakyClass("10 messages/s"))), borrower, bulk)
+	for range 4000 {
+		classes["bulk"].Enter(start, message(1))
+	}
+	classes["urgent"].Enter(start, message(1))
+	if _, wait := classes["urgent"].Estimate().Place(start, message(1).Cost); wait > 10*time.Minute {
+		t.Errorf("the estimate is %v", wait)
+	}
+}
+
+// What a queue still holds when a class above closes is what has not left since its own class went on.
+func TestForecastOfAPauseBeforeItCloses(t *testing.T) {
+	for _, c := range []struct {
+		waits int
+		until time.Duration
+	}{{600, 7 * time.Minute}, {290, 6 * time.Minute}} {
+		account := named("account", leakyClass("1000 messages/s"))
+		account.Closed = policy.Span{From: at(5 * time.Minute), Until: at(c.until)}
+		own := withQueue(leakyClass("1 messages/s"), 1000, 0)
+		own.OnThrottle.Max = unit.Duration(time.Hour)
+		classes := tree(account, under("account", own))
+		s := &sim{root: classes["account"], now: start}
+		classes["test"].Provider().Throttled(start, 4*time.Minute, "429")
+		for range c.waits {
+			classes["test"].Enter(start, message(1))
+		}
+		s.foretell(t, fmt.Sprint(c.waits), classes["test"], message(1), 2*second)
 	}
 }
