@@ -720,3 +720,14 @@ func TestReloadKeepsTheSecret(t *testing.T) {
 		t.Error("the secret was written again")
 	}
 }
+
+// An estimate of a shared class allocates nothing, also while shares of its rate come back.
+func TestEstimateOfASharedClassAllocatesNothing(t *testing.T) {
+	shareOf(t, adapting(shared20()), func(_ *Shaper, _ *fakeShare, class *Class) {
+		for range 30 {
+			class.Enter(time.Now(), &Item{Cost: Cost{Messages: 1}})
+		}
+		class.Provider().Throttled(time.Now(), time.Millisecond, "429")
+		wantNoAllocs(t, "Place", func() { class.Estimate().Place(time.Now(), Cost{Messages: 1}) })
+	})
+}
