@@ -20,7 +20,7 @@ type forecast struct {
 	now  time.Time
 	own  Cost      // what the item costs if it waits already, behind all others; nothing if it comes now
 	held standing  // of several forecasts at one moment; nil: this one is alone
-	most time.Time // nobody asks how much later the item leaves; zero: somebody does
+	most time.Time // an item that leaves later is refused, however late; zero: no bound
 }
 
 // standing is what heldUntil says of classes at one moment, so that many forecasts ask each once.
@@ -32,13 +32,13 @@ type heldIn struct {
 }
 
 // in returns what n.heldUntil does. Buckets and their groups are many, and each is asked once.
-func (h standing) in(n *node, until time.Time) sum {
+func (h standing) in(n *node, now, until time.Time) sum {
 	if h == nil || n.class.owner().bucketOf != nil {
-		return n.heldUntil(until)
+		return n.heldUntil(now, until)
 	}
 	all, known := h[heldIn{n, until}]
 	if !known {
-		all = n.heldUntil(until)
+		all = n.heldUntil(now, until)
 		h[heldIn{n, until}] = all
 	}
 	return all
@@ -88,7 +88,7 @@ func (f forecast) leaves(cost *Cost) time.Time {
 
 // behindHeld is leaves from the moment at which something on the path goes on. Only what stood still until then is ahead.
 func (f forecast) behindHeld(until time.Time, cost *Cost) time.Time {
-	waiting := func(x *node) sum { return f.held.in(x, until) }
+	waiting := func(x *node) sum { return f.held.in(x, f.now, until) }
 	return later(until, f.behind(until, waiting, cost))
 }
 
@@ -128,41 +128,55 @@ const mostHeld = 4 * mostLooks
 
 // heldUntil returns what waits here and cannot leave before a time, because a class pauses or is closed until then. Of contenders
 // of a kind it looks at mostLooks, and at mostHeld in all.
-func (n *node) heldUntil(until time.Time) (all sum) {
+func (n *node) heldUntil(now, until time.Time) (all sum) {
 	for x := n; x != nil; x = x.parent.Load() {
-		if x.isHeldUntil(until) {
+		if x.isHeldUntil(now, until) {
 			return n.waitingCost
 		}
 	}
 	looks := mostHeld
-	return n.heldBeneath(until, &looks)
+	return n.heldBeneath(now, until, &looks)
 }
 
-// heldBeneath is heldUntil if no class above stands still.
-func (n *node) heldBeneath(until time.Time, looks *int) (all sum) {
+// heldBeneath is heldUntil if no class above stands still. It looks at all children before what is beneath them.
+func (n *node) heldBeneath(now, until time.Time, looks *int) (all sum) {
 	switch {
-	case n.waiting == 0:
-	case n.isHeldUntil(until):
+	case n.waiting == 0, n.feed == nil && !n.isHeldUntil(now, until):
+		return all
+	case n.isHeldUntil(now, until):
 		return n.waitingCost
-	case n.feed != nil:
-		for child := range n.feed.some {
-			if *looks--; *looks < 0 {
-				break
-			}
-			held := child.heldBeneath(until, looks)
+	}
+	for child := range n.feed.some {
+		if *looks--; *looks < 0 {
+			return all
+		}
+		if child.isHeldUntil(now, until) {
+			all.add(&child.waitingCost)
+		}
+	}
+	for child := range n.feed.some {
+		if *looks > 0 && child.feed != nil && !child.isHeldUntil(now, until) {
+			held := child.heldBeneath(now, until, looks)
 			all.add(&held)
 		}
 	}
 	return all
 }
 
-// nearlyAtOnce is how far apart two classes may go on that count as going on at once.
-const nearlyAtOnce = 5 * time.Second
+// Classes that hear a refusal each pause until moments that differ a little. What goes on so much sooner or later than the item's
+// class competes with it.
+const (
+	littleSooner = 5 * time.Second
+	littleLater  = time.Second
+)
 
-// isHeldUntil reports whether the class pauses or is closed until a time, nearly, and goes on then: each class gets its
-// own refusal. What stands still for longer does not compete with what goes on.
-func (n *node) isHeldUntil(until time.Time) bool {
-	ends := func(at time.Time) bool { return at.Sub(until).Abs() <= nearlyAtOnce }
+// isHeldUntil reports whether the class pauses at now or is closed, and goes on at a time, or a little sooner or later. What stands
+// still for longer does not compete with what goes on.
+func (n *node) isHeldUntil(now, until time.Time) bool {
+	ends := func(at time.Time) bool {
+		late := at.Sub(until)
+		return at.After(now) && -littleSooner <= late && late <= littleLater
+	}
 	return n.class.shadow == nil && ends(n.class.conf.Closed.Until) || ends(n.pausedUntil())
 }
 
@@ -181,7 +195,7 @@ func (f forecast) past(x *node, at time.Time, cost *Cost) time.Time {
 	switch {
 	case !closed.Until.After(f.now), at.Before(closed.From), !f.mayClose(x, cost):
 		return at
-	case closed.From.After(f.now) && f.alone(later(f.now, f.resumes(cost)), f.ahead(), cost).Before(closed.From):
+	case closed.From.After(f.now) && !f.takesTurns() && f.alone(later(f.now, f.resumes(cost)), f.ahead(), cost).Before(closed.From):
 		return at // only what others send could hold it up until then, and a borrower may go before them
 	case closed.From.After(f.now):
 		return later(closed.Until, f.alone(closed.Until, f.left(closed.From), cost))
@@ -189,11 +203,17 @@ func (f forecast) past(x *node, at time.Time, cost *Cost) time.Time {
 	return x.pace.whenOpen(at)
 }
 
+// takesTurns reports whether the item waits for the turns of other buckets or groups, which are known.
+func (f forecast) takesTurns() bool {
+	owner := f.node.class.owner()
+	return owner.bucketOf != nil || owner.quiet.count() > 0
+}
+
 // left returns how much of what waits before the item in its queue has not left at a time, at the limits on the path alone.
 func (f forecast) left(at time.Time) int64 {
-	const most = 1024 // of a queue of bytes, so that there are few steps: each asks all classes on the path
-	ahead, from := f.ahead(), later(f.now, f.resumes(&oneOfEach))
-	parts := min(ahead, most)
+	const steps = 1024                                         // of a queue of bytes, so that there are few steps: each asks all classes on the path
+	ahead, from := f.ahead(), later(f.now, f.resumes(&Cost{})) // of a pause, only what waits has to know
+	parts := min(ahead, steps)
 	gone := sort.Search(int(parts), func(i int) bool { return !f.alone(from, portion(ahead, int64(i), parts), &oneOfEach).Before(at) })
 	return ahead - portion(ahead, int64(gone), parts)
 }

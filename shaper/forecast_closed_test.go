@@ -137,6 +137,7 @@ func TestForecastWhileAClassPauses(t *testing.T) {
 		"beside one that pauses for shorter":      {map[string]int{"api": 1, "bulk": 100, "other": 100}, map[string]time.Duration{"api": time.Minute, "other": second}, second},
 		"beside one that goes on a little sooner": {map[string]int{"api": 5, "other": 50}, map[string]time.Duration{"api": time.Minute, "other": time.Minute - 10*ms}, 5 * second},
 		"beside one that goes on a little later":  {map[string]int{"api": 5, "other": 50}, map[string]time.Duration{"api": time.Minute, "other": time.Minute + 10*ms}, 5 * second},
+		"beside one that goes on 4 s later":       {map[string]int{"api": 1, "other": 200}, map[string]time.Duration{"api": time.Minute, "other": time.Minute + 4*second}, second},
 		"beneath one that pauses":                 {map[string]int{"api": 1, "bulk": 100}, map[string]time.Duration{"root": time.Minute}, 10 * second},
 	} {
 		root := leakyClass("10 messages/s")

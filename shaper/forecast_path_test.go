@@ -245,3 +245,22 @@ func TestForecastOfAPauseBeforeItCloses(t *testing.T) {
 		s.foretell(t, fmt.Sprint(c.waits), classes["test"], message(1), 2*second)
 	}
 }
+
+// The turns of other buckets are certain: what waits for them when a class above closes waits until that opens.
+func TestForecastOfBucketsBeforeItCloses(t *testing.T) {
+	account := named("account", leakyClass("10 messages/s"))
+	account.Closed = policy.Span{From: at(5 * time.Minute), Until: at(12 * time.Hour)}
+	keyed := perRecipient(2000, leakyClass("1 messages/s"))
+	keyed.Name, keyed.Parent = "test", "account"
+	c := tree(account, keyed)["test"]
+	for i := range 1000 {
+		bucket := c.JoinKey(start, to(t, c, i))
+		for range 10 {
+			bucket.Enter(start, message(1))
+		}
+	}
+	bucket := c.JoinKey(start, to(t, c, 0))
+	if _, wait := bucket.Estimate().Place(start, message(1).Cost); wait < 12*time.Hour {
+		t.Errorf("the last of 10,000 messages at 10/s is said to leave after %v, and the account closes from 5 min to 12 h", wait)
+	}
+}
