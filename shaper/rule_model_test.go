@@ -17,10 +17,13 @@ import (
 // and from what has left each class. It does not know the order of turns, nor whether a
 // class with both a rate and a ceil is within its rate. So it finds all items that could
 // be next. Two things follow. What leaves is one of them. And if all of them may leave,
-// one does: no time passes while the tree has something to send.
+// one does: no more time passes than patience while the tree has something to send.
 
 // doubt is how far the model's times may be from those of the tree.
 const doubt = time.Microsecond
+
+// patience is how long a class with a burst may keep its turn for a contender that may send in a moment, at most.
+const patience = time.Millisecond
 
 const forever = time.Duration(1 << 62)
 
@@ -187,7 +190,7 @@ func (m *model) moments(from, to time.Duration) []time.Duration {
 			at = append(at, opens, m.gates[k].inside)
 		}
 	}
-	at = slices.DeleteFunc(at, func(t time.Duration) bool { return t < from || t+2*doubt >= to })
+	at = slices.DeleteFunc(at, func(t time.Duration) bool { return t < from || t+patience+2*doubt >= to })
 	slices.Sort(at)
 	return slices.Compact(at)
 }
