@@ -138,13 +138,11 @@ func (n *node) heldUntil(now, until time.Time) (all sum) {
 	return n.heldBeneath(now, until, &looks)
 }
 
-// heldBeneath is heldUntil if no class above stands still. It looks at all children before what is beneath them.
+// heldBeneath is heldUntil of what waits beneath a class that does not stand still. It looks at all children before what is
+// beneath them.
 func (n *node) heldBeneath(now, until time.Time, looks *int) (all sum) {
-	switch {
-	case n.waiting == 0, n.feed == nil && !n.isHeldUntil(now, until):
+	if n.waiting == 0 || n.feed == nil {
 		return all
-	case n.isHeldUntil(now, until):
-		return n.waitingCost
 	}
 	for child := range n.feed.some {
 		if *looks--; *looks < 0 {
@@ -155,7 +153,7 @@ func (n *node) heldBeneath(now, until time.Time, looks *int) (all sum) {
 		}
 	}
 	for child := range n.feed.some {
-		if *looks > 0 && child.feed != nil && !child.isHeldUntil(now, until) {
+		if *looks > 0 && !child.isHeldUntil(now, until) {
 			held := child.heldBeneath(now, until, looks)
 			all.add(&held)
 		}
@@ -163,8 +161,8 @@ func (n *node) heldBeneath(now, until time.Time, looks *int) (all sum) {
 	return all
 }
 
-// Classes that hear a refusal each pause until moments that differ a little. What goes on so much sooner or later than the item's
-// class competes with it.
+// Classes that hear a refusal each pause until moments that differ a little. One that goes on at most so much sooner or later
+// than another competes with it.
 const (
 	littleSooner = 5 * time.Second
 	littleLater  = time.Second
@@ -211,8 +209,9 @@ func (f forecast) takesTurns() bool {
 
 // left returns how much of what waits before the item in its queue has not left at a time, at the limits on the path alone.
 func (f forecast) left(at time.Time) int64 {
-	const steps = 1024                                         // of a queue of bytes, so that there are few steps: each asks all classes on the path
-	ahead, from := f.ahead(), later(f.now, f.resumes(&Cost{})) // of a pause, only what waits has to know
+	const steps = 1024 // a queue of bytes has more, and each step asks all classes on the path
+	onlyWhatWaits := &Cost{}
+	ahead, from := f.ahead(), later(f.now, f.resumes(onlyWhatWaits))
 	parts := min(ahead, steps)
 	gone := sort.Search(int(parts), func(i int) bool { return !f.alone(from, portion(ahead, int64(i), parts), &oneOfEach).Before(at) })
 	return ahead - portion(ahead, int64(gone), parts)
@@ -403,8 +402,9 @@ func (f forecast) turnsOfGroups(now, until time.Time, most int64) (all int64) {
 
 // room estimates when there is room for what costs so much and was refused now, if nothing
 // else comes first: when the first item that waits has left, and the others leave within
-// maxWait. A maxWait of 0 is no bound, and neither is that of a class with a shadow. If the item would wait through quiet hours, there is room
-// when they end: many are refused at night, and if they came maxWait before, they would wait longer.
+// maxWait. A maxWait of 0 is no bound, and neither is that of a class with a shadow. If the item
+// would wait through quiet hours, there is room when they end: many are refused at night, and if
+// they came maxWait before, they would wait longer.
 func (f forecast) room(cost *Cost, maxWait time.Duration) time.Time {
 	n, at := f.node, f.now
 	if maxWait > 0 && n.class.shadow == nil {
