@@ -63,7 +63,7 @@ func (p *process) row(name string) (of web.Class) {
 // Whoever shows classes says for how long something has waited in each of them, and beneath it.
 func TestOldestIsShown(t *testing.T) {
 	p := waitBeneath(t)
-	time.Sleep(time.Millisecond)
+	eventually(t, "it has waited for a millisecond", func() bool { return p.class(t, "bulk").Oldest >= stats.Seconds(time.Millisecond) })
 	one, err := firstOf[ClassView](p, "class/account")
 	if err != nil {
 		t.Fatal(err)
