@@ -1,13 +1,10 @@
 package shaper
 
 import (
-	"math/bits"
-	"slices"
 	"sort"
 	"time"
 
 	"shaper/limit"
-	"shaper/policy"
 	"shaper/unit"
 )
 
@@ -21,27 +18,6 @@ type forecast struct {
 	own  Cost      // what the item costs if it waits already, behind all others; nothing if it comes now
 	held standing  // of several forecasts at one moment; nil: this one is alone
 	most time.Time // an item that leaves later is refused, however late; zero: no bound
-}
-
-// standing is what heldUntil says of classes at one moment, so that many forecasts ask each once.
-type standing map[heldIn]sum
-
-type heldIn struct {
-	node  *node
-	until time.Time
-}
-
-// in returns what n.heldUntil does. Buckets and their groups are many, and each is asked once.
-func (h standing) in(n *node, now, until time.Time) sum {
-	if h == nil || n.class.owner().bucketOf != nil {
-		return n.heldUntil(now, until)
-	}
-	all, known := h[heldIn{n, until}]
-	if !known {
-		all = n.heldUntil(now, until)
-		h[heldIn{n, until}] = all
-	}
-	return all
 }
 
 // drained estimates when the last item of the queue leaves, in which something waits.
@@ -118,64 +94,6 @@ func (f forecast) opens(now, at time.Time, cost *Cost) (open time.Time) {
 		}
 	}
 	return open
-}
-
-// allWaiting returns what waits in a class and beneath it.
-func (n *node) allWaiting() sum { return n.waitingCost }
-
-// mostHeld bounds how many classes and buckets heldUntil looks at: the tree is locked meanwhile.
-const mostHeld = 4 * mostLooks
-
-// heldUntil returns what waits here and cannot leave before a time, because a class pauses or is closed until then. Of contenders
-// of a kind it looks at mostLooks, and at mostHeld in all.
-func (n *node) heldUntil(now, until time.Time) (all sum) {
-	for x := n; x != nil; x = x.parent.Load() {
-		if x.isHeldUntil(now, until) {
-			return n.waitingCost
-		}
-	}
-	looks := mostHeld
-	return n.heldBeneath(now, until, &looks)
-}
-
-// heldBeneath is heldUntil of what waits beneath a class that does not stand still. It looks at all children before what is
-// beneath them.
-func (n *node) heldBeneath(now, until time.Time, looks *int) (all sum) {
-	if n.waiting == 0 || n.feed == nil {
-		return all
-	}
-	for child := range n.feed.some {
-		if *looks--; *looks < 0 {
-			return all
-		}
-		if child.isHeldUntil(now, until) {
-			all.add(&child.waitingCost)
-		}
-	}
-	for child := range n.feed.some {
-		if *looks > 0 && !child.isHeldUntil(now, until) {
-			held := child.heldBeneath(now, until, looks)
-			all.add(&held)
-		}
-	}
-	return all
-}
-
-// Classes that hear a refusal each pause until moments that differ a little. One that goes on at most so much sooner or later
-// than another competes with it.
-const (
-	littleSooner = 5 * time.Second
-	littleLater  = time.Second
-)
-
-// isHeldUntil reports whether the class pauses at now or is closed, and goes on at a time, or a little sooner or later. What stands
-// still for longer does not compete with what goes on.
-func (n *node) isHeldUntil(now, until time.Time) bool {
-	ends := func(at time.Time) bool {
-		late := at.Sub(until)
-		return at.After(now) && -littleSooner <= late && late <= littleLater
-	}
-	return n.class.shadow == nil && ends(n.class.conf.Closed.Until) || ends(n.pausedUntil())
 }
 
 // pastClosed returns when an item leaves that would leave at a time if no class on the path closed: what is left of the queue when
@@ -299,78 +217,6 @@ func (f forecast) before() sum {
 	}
 	before.count(&f.own, -1)
 	return before
-}
-
-// A turn is that of an item of a bucket among the other buckets of its class.
-type turn struct {
-	band   int
-	bucket *Class // nil if the key of the item has none yet
-	before sum    // what waits before the item in its bucket
-}
-
-// afterTurns returns when an item leaves the classes above the class k, if k has them to itself.
-func (k *keys) afterTurns(now time.Time, of turn, cost *Cost) (at time.Time) {
-	others, items := k.class.waitingCost, k.class.waiting
-	if of.bucket != nil {
-		own := of.bucket.waitingCost.negative()
-		others.add(&own)
-		items -= of.bucket.waiting
-	}
-	total := max(others.in(k.class.kind), items) // as in line.depth
-	ahead := min(k.turnsBefore(now, &of, items, total), total)
-	for x := k.class.parent.Load(); x != nil; x = x.parent.Load() {
-		at = later(at, x.follows(now, of.before.in(x.kind)+portion(others.in(x.kind), ahead, total), cost.In(x.kind)))
-	}
-	return at
-}
-
-// turnsBefore returns what the other buckets let leave before a turn, if so many items wait in them that cost total
-// together.
-//
-// Each of them lets as much leave as waits before the item. One that has a seat in the band of the turn lets more
-// leave: as much as the turn of the bucket comes after the present one, and about an item at least. None lets
-// more leave than it has. While some recipients have quiet hours, it is not known in how many buckets all that
-// waits is for these, so only the part counts that has a seat.
-func (k *keys) turnsBefore(now time.Time, of *turn, items, total int64) int64 {
-	if items == 0 {
-		return 0
-	}
-	f, busy, priority, contends := k.class.feed, int64(k.waiting.Len()), k.conf.Priority, (*contender)(nil)
-	ready := f.ready(of.band)
-	if b := of.bucket; b != nil {
-		priority, contends = b.priority, &b.asChild
-		if b.waiting > 0 {
-			busy--
-		}
-		if contends.isSeated(of.band) {
-			ready--
-		}
-		f.depths.count(b.depth, -1)
-		defer f.depths.count(b.depth, 1)
-	}
-	ready = min(ready, busy)
-	before, more := of.before.in(k.class.kind), max(f.lag(of.band, priority, contends), (total+items-1)/items)
-	all := f.depths.upTo(before, total)
-	rest := f.depths.upTo(before+more, total) - all
-	if k.isQuiet(now) {
-		all = portion(all, ready, busy)
-	}
-	return all + portion(rest, ready, busy)
-}
-
-// portion returns n*a/b, where a is at most b.
-func portion(n, a, b int64) int64 {
-	if a == 0 {
-		return 0
-	}
-	hi, lo := bits.Mul64(uint64(n), uint64(a))
-	q, _ := bits.Div64(hi, lo, uint64(b))
-	return int64(q)
-}
-
-// isQuiet reports whether some recipients have quiet hours at now.
-func (k *keys) isQuiet(now time.Time) bool {
-	return slices.ContainsFunc(k.conf.Quieted, func(g policy.QuietGroup) bool { return limit.Span(g.Closed).Contains(now) })
 }
 
 // assuredByTurns is assured for a group, or for the queue of the class with which groups take turns: each of the others

@@ -1,0 +1,82 @@
+package shaper
+
+import (
+	"math/bits"
+	"slices"
+	"time"
+
+	"shaper/limit"
+	"shaper/policy"
+)
+
+// A turn is that of an item of a bucket among the other buckets of its class.
+type turn struct {
+	band   int
+	bucket *Class // nil if the key of the item has none yet
+	before sum    // what waits before the item in its bucket
+}
+
+// afterTurns returns when an item leaves the classes above the class k, if k has them to itself.
+func (k *keys) afterTurns(now time.Time, of turn, cost *Cost) (at time.Time) {
+	others, items := k.class.waitingCost, k.class.waiting
+	if of.bucket != nil {
+		own := of.bucket.waitingCost.negative()
+		others.add(&own)
+		items -= of.bucket.waiting
+	}
+	total := max(others.in(k.class.kind), items) // as in line.depth
+	ahead := min(k.turnsBefore(now, &of, items, total), total)
+	for x := k.class.parent.Load(); x != nil; x = x.parent.Load() {
+		at = later(at, x.follows(now, of.before.in(x.kind)+portion(others.in(x.kind), ahead, total), cost.In(x.kind)))
+	}
+	return at
+}
+
+// turnsBefore returns what the other buckets let leave before a turn, if so many items wait in them that cost total
+// together.
+//
+// Each of them lets as much leave as waits before the item. One that has a seat in the band of the turn lets more
+// leave: as much as the turn of the bucket comes after the present one, and about an item at least. None lets
+// more leave than it has. While some recipients have quiet hours, it is not known in how many buckets all that
+// waits is for these, so only the part counts that has a seat.
+func (k *keys) turnsBefore(now time.Time, of *turn, items, total int64) int64 {
+	if items == 0 {
+		return 0
+	}
+	f, busy, priority, contends := k.class.feed, int64(k.waiting.Len()), k.conf.Priority, (*contender)(nil)
+	ready := f.ready(of.band)
+	if b := of.bucket; b != nil {
+		priority, contends = b.priority, &b.asChild
+		if b.waiting > 0 {
+			busy--
+		}
+		if contends.isSeated(of.band) {
+			ready--
+		}
+		f.depths.count(b.depth, -1)
+		defer f.depths.count(b.depth, 1)
+	}
+	ready = min(ready, busy)
+	before, more := of.before.in(k.class.kind), max(f.lag(of.band, priority, contends), (total+items-1)/items)
+	all := f.depths.upTo(before, total)
+	rest := f.depths.upTo(before+more, total) - all
+	if k.isQuiet(now) {
+		all = portion(all, ready, busy)
+	}
+	return all + portion(rest, ready, busy)
+}
+
+// portion returns n*a/b, where a is at most b.
+func portion(n, a, b int64) int64 {
+	if a == 0 {
+		return 0
+	}
+	hi, lo := bits.Mul64(uint64(n), uint64(a))
+	q, _ := bits.Div64(hi, lo, uint64(b))
+	return int64(q)
+}
+
+// isQuiet reports whether some recipients have quiet hours at now.
+func (k *keys) isQuiet(now time.Time) bool {
+	return slices.ContainsFunc(k.conf.Quieted, func(g policy.QuietGroup) bool { return limit.Span(g.Closed).Contains(now) })
+}
