@@ -39,7 +39,8 @@
 //	buckets       how many buckets there are, and which is free first
 //	keys          a bucket for each client
 //	quiet         messages to recipients that have quiet hours wait in groups
-//	visitors      which keys have been in the bucket that the last ones share
+//	sharers       the keys in the bucket that the last ones share, and how they leave it
+//	visitors      which keys have been in that bucket
 //	idle          what a class remembers of buckets that nobody uses
 //	messages      what a class does with messages and their answers
 //	class         the class: its policy, and all that belongs to it
