@@ -4,6 +4,7 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ type Shaper struct {
 
 	mu      sync.RWMutex // guards the fields below; taken before the locks of trees
 	classes map[string]*Class
+	sorted  []*Class         // by name; Apply makes another, as callers of Classes may still read this one
 	ledger  Ledger           // keeps the budgets of the classes; nil: only this process knows them
 	shares  map[string]Share // of the budgets that several processes share, by class
 	gone    gone             // the classes that Apply has removed, and in which somebody is or whose past matters
@@ -71,15 +73,12 @@ func (s *Shaper) Class(name string) *Class {
 	return s.classes[name]
 }
 
-// Classes returns all classes, in the order of their names.
+// Classes returns all classes, in the order of their names. It is called each second, so all callers
+// get the same slice until the next Apply: they only read it.
 func (s *Shaper) Classes() []*Class {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	var all []*Class
-	for _, name := range slices.Sorted(maps.Keys(s.classes)) {
-		all = append(all, s.classes[name])
-	}
-	return all
+	return s.sorted
 }
 
 // NewClass returns a live class that the Shaper does not know by name: Class and Classes
@@ -151,6 +150,7 @@ func (s *Shaper) Apply(confs []policy.Class) (gone []*Class) {
 		c.backing.setShare(share)
 		s.classes[conf.Name] = c
 	}
+	s.sorted = sortedByName(s.classes)
 	gone = s.gone.used()
 	removed := slices.Collect(maps.Values(old))
 	for _, c := range removed {
@@ -179,6 +179,11 @@ func (s *Shaper) Apply(confs []policy.Class) (gone []*Class) {
 	}
 	s.forget(now)
 	return gone
+}
+
+// sortedByName returns the classes in the order of their names. A caller that appends to them gets a copy.
+func sortedByName(classes map[string]*Class) []*Class {
+	return slices.Clip(slices.SortedFunc(maps.Values(classes), func(a, b *Class) int { return strings.Compare(a.name, b.name) }))
 }
 
 // comeBack takes out the classes that are gone and whose names a policy has again. The caller holds mu.
