@@ -10,11 +10,13 @@ import (
 // The janitor checks each session once a period. If a session may be idle for patientFrom or
 // longer, it checks it only once in patientTurns periods. So a time-out is late by at most twice
 // that: one check notes that nothing moves any more, and a later one that it has been so for too
-// long. Thousands of idle sessions cost next to nothing.
+// long. A datagram session may have up to mostPatience times as many, as only time-outs depend on its
+// checks. Thousands of idle sessions cost next to nothing.
 const (
 	janitorPeriod = 500 * time.Millisecond
 	patientFrom   = time.Minute
 	patientTurns  = 8
+	mostPatience  = 8
 )
 
 // janitor ends the sessions that have been idle for too long. One walk over all of them
@@ -54,7 +56,7 @@ func (j *janitor) gather() {
 	maps.DeleteFunc(s.closing, func(_ address, u *udpSocket) bool { return u.is(udpClosed) })
 	stops, closes := s.stopping.Load(), len(s.closing) > 0
 	for id, one := range s.sessions {
-		if (id+j.turn)%patientTurns == 0 || !one.wasPatient || stops || closes && !one.patient() {
+		if (id+j.turn)%one.turns == 0 || stops || closes && one.turnsBetween() == 1 {
 			j.batch = append(j.batch, one.session)
 		}
 	}
@@ -117,9 +119,12 @@ func (t *tcpSession) isLost() bool {
 // HTTP that has just connected may take for its first request.
 const quietTime = 5 * time.Second
 
-// patient implements session. Nothing that it reads changes.
-func (t *tcpSession) patient() bool {
-	return !agesSoon(&t.conf.Listener) && time.Duration(min(t.conf.IdleTimeout, t.conf.HalfCloseTimeout)) >= patientFrom
+// turnsBetween implements session. Nothing that it reads changes.
+func (t *tcpSession) turnsBetween() uint64 {
+	if agesSoon(&t.conf.Listener) || time.Duration(min(t.conf.IdleTimeout, t.conf.HalfCloseTimeout)) < patientFrom {
+		return 1
+	}
+	return patientTurns
 }
 
 // patience returns how long the session may be idle now.

@@ -10,7 +10,7 @@ import (
 )
 
 // session is a session of either kind, as the registry knows it. All methods are safe for
-// concurrent use. Only patient may be called with the server's lock held.
+// concurrent use. Only turnsBetween may be called with the server's lock held.
 type session interface {
 	// info returns a snapshot of the session.
 	info() Session
@@ -20,8 +20,8 @@ type session interface {
 	abort(stats.Result) bool
 	// tend ends the session if it has been idle for too long. The janitor calls it.
 	tend(now time.Time)
-	// patient reports whether the janitor may check the session less often.
-	patient() bool
+	// turnsBetween returns once in how many periods the janitor must check the session.
+	turnsBetween() uint64
 	// reclassify moves the session out of the gone classes, by the rules of by. The caller holds the lock of the
 	// routes.
 	reclassify(by *routes, gone map[*shaper.Class]bool)
@@ -35,10 +35,10 @@ type session interface {
 // registered is a session in the registry.
 type registered struct {
 	session
-	// wasPatient is what patient returned when the session began. The janitor reads it at each turn,
-	// so it stands here: to ask every session would fetch each of them into the cache. A session
-	// loses its patience only when its socket closes.
-	wasPatient bool
+	// turns is what turnsBetween returned when the session began. The janitor reads it at each turn,
+	// so it stands here: to ask every session would fetch each of them into the cache. It becomes
+	// less only when the session's socket closes.
+	turns uint64
 }
 
 // add adds a session. It returns false if the server is stopping.
@@ -48,7 +48,7 @@ func (s *Server) add(one session, id uint64) bool {
 	if s.stopping.Load() {
 		return false
 	}
-	s.sessions[id] = registered{one, one.patient()}
+	s.sessions[id] = registered{one, one.turnsBetween()}
 	return true
 }
 

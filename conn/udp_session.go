@@ -213,9 +213,16 @@ func (t *udpSession) tend(now time.Time) {
 	}
 }
 
-// patient implements session.
-func (t *udpSession) patient() bool {
-	return time.Duration(t.conf.IdleTimeout) >= patientFrom && !agesSoon(t.conf) && !t.socket.is(udpClosing)
+// turnsBetween implements session.
+func (t *udpSession) turnsBetween() uint64 {
+	lasts := t.conf.IdleTimeout
+	if t.conf.MaxSessionAge > 0 {
+		lasts = min(lasts, t.conf.MaxSessionAge)
+	}
+	if time.Duration(lasts) < patientFrom || t.socket.is(udpClosing) {
+		return 1
+	}
+	return patientTurns * uint64(min(time.Duration(lasts)/patientFrom, mostPatience))
 }
 
 // info implements session.
