@@ -29,6 +29,7 @@
 //	history      the latest changes
 //	engine       puts a policy in force
 //	fleets       the process as a member of the fleets whose budgets several processes share
+//	shapers      the processes of a fleet
 //	share        what the process has of one class that is shared
 //	debts        what the state file keeps of these
 //	budgets      what the classes keep over restarts, in the state file

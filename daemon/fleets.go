@@ -148,7 +148,6 @@ func (s *fleets) read() (all []stats.FleetReading) {
 func (s *fleets) readPeers(ctx context.Context) []stats.FleetReading {
 	all := s.read()
 	var asked sync.WaitGroup
-	defer asked.Wait()
 	for _, f := range all {
 		for i := range f.Classes {
 			r := &f.Classes[i]
@@ -156,6 +155,10 @@ func (s *fleets) readPeers(ctx context.Context) []stats.FleetReading {
 				asked.Go(func() { r.Peers = readPeersOf(ctx, m) })
 			}
 		}
+	}
+	asked.Wait()
+	for i := range all {
+		all[i].Shapers = shapersOf(&all[i])
 	}
 	return all
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"net"
 	"slices"
 	"strings"
@@ -125,7 +126,12 @@ func (p page) List(name string) any {
 		all := p.d.server.Upstreams()
 		return list[Upstream]{len(all), append([]Upstream{}, all...)}
 	case "fleet":
-		all := p.d.engine.fleets.read()
+		all := p.d.engine.fleets.readPeers(context.Background()) // takes no longer than a call may
+		for i := range all {
+			for j := range all[i].Classes {
+				all[i].Classes[j].Peers = nil // the page shows shapers
+			}
+		}
 		return list[Fleet]{len(all), append([]Fleet{}, all...)}
 	case "changes":
 		return publicHistory(p.d.keeper.history.read())

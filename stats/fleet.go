@@ -14,7 +14,40 @@ type FleetReading struct {
 	// class counts gaps.
 	Headroom Seconds         `json:"headroom_seconds"`
 	Classes  []SharedReading `json:"classes"` // in the order of their names
+	// Shapers are the processes that share the budgets, also this one, in the order of their names. There are none while
+	// the store is away, and in metrics.
+	Shapers []ShaperReading `json:"shapers,omitempty"`
 }
+
+// Deadlines returns the shortest and the longest deadline in the class whose members differ most in them.
+func (f *FleetReading) Deadlines() (shortest, longest Seconds) {
+	for _, c := range f.Classes {
+		if c.Longest-c.Shortest >= longest-shortest {
+			shortest, longest = c.Shortest, c.Longest
+		}
+	}
+	return shortest, longest
+}
+
+// ShaperReading is a process in a fleet. It is a peer once for each budget: for each limit of each class.
+type ShaperReading struct {
+	Name     string  `json:"name"`         // "" stands for those that the store has forgotten; it is the last one
+	Age      Seconds `json:"age_seconds"`  // of the budget that it has had for longest
+	Seen     Seconds `json:"seen_seconds"` // since the store has heard of it, for any budget
+	Budgets  int     `json:"budgets"`
+	Share    float64 `json:"share"`            // of the budget of which it has least
+	Deadline Seconds `json:"deadline_seconds"` // of its policy; 0: it is that of all, or not known
+	// State is Here, ThisOne, Silent or HeldBack.
+	State string `json:"state"`
+}
+
+// The states of a process in a fleet.
+const (
+	Here     = "here"
+	ThisOne  = "this shaper"
+	Silent   = "silent" // in one of its budgets
+	HeldBack = "gone: their shares are held back"
+)
 
 // SharedReading is what this process has of one limit of a shared class.
 type SharedReading struct {

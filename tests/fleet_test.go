@@ -236,7 +236,15 @@ func TestFleetNamesItsMembers(t *testing.T) {
 	fleet[1].stop()
 	fleet[2].kill()
 	waitFor(t, "one has left, and one is silent", func() bool { return states() == "shaper,,silent" })
+	b := newBrowser(t)
+	b.open("http://" + fleet[0].status().HTTP + "/#fleet")
+	b.await("the dashboard shows both", `[...document.querySelectorAll("main tbody tr")].map((row) => row.cells[row.cells.length - 1].innerText).sort().join().endsWith("silent,this shaper")`)
+	b.open("about:blank")
 	var all []struct {
+		Shapers []struct {
+			State   string
+			Budgets int
+		}
 		Classes []struct {
 			Member string
 			Peers  []struct {
@@ -248,6 +256,11 @@ func TestFleetNamesItsMembers(t *testing.T) {
 		}
 	}
 	fleet[0].read(&all, "fleet")
+	for _, s := range all[0].Shapers {
+		if s.Budgets != 2 {
+			t.Errorf("a shaper shares %d limits, want 2: %+v", s.Budgets, all[0].Shapers)
+		}
+	}
 	for _, c := range all[0].Classes {
 		if len(c.Peers) != 2 {
 			t.Fatalf("of the members %+v are left", c.Peers)

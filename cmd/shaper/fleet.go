@@ -79,100 +79,26 @@ func printFleet(w io.Writer, f daemon.Fleet) {
 	if f.Headroom > 0 {
 		text += fmt.Sprintf(", and a slot may be late by %s", short(f.Headroom))
 	}
-	if shortest, longest := deadlinesOf(f); shortest < longest {
+	if shortest, longest := f.Deadlines(); shortest < longest {
 		text += fmt.Sprintf("\ndeadlines differ, from %s to %s: the shortest holds for all", short(shortest), short(longest))
 	}
 	writeWrapped(w, text+"\n\n")
 	tableOf(sharedColumns, f.Classes, "AGE", "RETURNED", "CALLS", "LAST FAILURE", "EXPIRED", "LEASED").write(w, "")
-	if all := peersOf(f); len(all) > 0 {
+	if len(f.Shapers) > 0 {
 		fmt.Fprintln(w)
-		tableOf(peerColumns, all, "BUDGETS").write(w, "")
+		tableOf(shaperColumns, f.Shapers, "BUDGETS").write(w, "")
 	}
 }
 
-// deadlinesOf returns the deadlines of the members of the class whose members differ most.
-func deadlinesOf(f daemon.Fleet) (shortest, longest stats.Seconds) {
-	for _, c := range f.Classes {
-		if c.Longest-c.Shortest >= longest-shortest {
-			shortest, longest = c.Shortest, c.Longest
-		}
-	}
-	return shortest, longest
-}
-
-// A peer is a shaper in a fleet. It is a member once for each budget: for each limit of each class.
-type peer struct {
-	name      string
-	age, seen stats.Seconds // of the budget that it has had for longest, and that it has asked for last
-	budgets   int
-	share     float64 // of the budget of which it has least
-	silent    bool    // in one of them
-	this      bool
-	deadline  stats.Seconds // of its policy; 0: it is that of all, or not known
-}
-
-// peersOf returns the members of a fleet, in the order of their names. Those whose names the store
-// has forgotten come last.
-func peersOf(f daemon.Fleet) (all []peer) {
-	shortest, longest := deadlinesOf(f)
-	for _, c := range f.Classes {
-		this := peerName(c.Member)
-		for _, p := range c.Peers {
-			name := peerName(p.Name)
-			i := slices.IndexFunc(all, func(o peer) bool { return o.name == name })
-			if i < 0 {
-				i = len(all)
-				all = append(all, peer{name: name, seen: p.Seen, share: p.Share, this: name == this})
-			}
-			of := &all[i]
-			of.age, of.seen, of.share = max(of.age, p.Age), min(of.seen, p.Seen), min(of.share, p.Share)
-			if shortest < longest {
-				of.deadline = p.Deadline
-			}
-			of.budgets, of.silent = of.budgets+1, of.silent || p.Silent
-		}
-	}
-	slices.SortFunc(all, func(a, b peer) int {
-		if (a.name == "") != (b.name == "") {
-			return strings.Compare(b.name, a.name)
-		}
-		return strings.Compare(a.name, b.name)
-	})
-	return all
-}
-
-// peerName returns the name of a member without the number that tells its budgets apart.
-func peerName(member string) string {
-	if end := strings.LastIndexByte(member, '-'); end > 0 {
-		if _, err := strconv.ParseUint(member[end+1:], 10, 64); err == nil {
-			return member[:end]
-		}
-	}
-	return member
-}
-
-// state says whether a shaper is there.
-func (p peer) state() string {
-	switch {
-	case p.name == "":
-		return "gone: their shares are held back"
-	case p.silent:
-		return "silent"
-	case p.this:
-		return "this shaper"
-	}
-	return "here"
-}
-
-var peerColumns = []column[peer]{
-	{name: "MEMBER", text: func(p peer) string { return orDash(p.name) }},
-	{name: "AGE", text: func(p peer) string { return human.Duration(p.age) }, by: func(p peer) float64 { return float64(p.age) }},
-	{name: "SEEN", text: func(p peer) string { return human.Duration(p.seen) + " ago" }, by: func(p peer) float64 { return float64(p.seen) }},
-	{name: "BUDGETS", text: func(p peer) string { return strconv.Itoa(p.budgets) }, by: func(p peer) float64 { return float64(p.budgets) }},
-	{name: "SHARE", text: func(p peer) string { return fmt.Sprintf("%.1f%%", 100*p.share) }, by: func(p peer) float64 { return p.share }},
-	{name: "DEADLINE", text: func(p peer) string { return human.Duration(p.deadline) }, by: func(p peer) float64 { return float64(p.deadline) },
-		has: func(p peer) bool { return p.deadline > 0 }},
-	{name: "STATE", text: peer.state},
+var shaperColumns = []column[stats.ShaperReading]{
+	{name: "MEMBER", text: func(r stats.ShaperReading) string { return orDash(r.Name) }},
+	{name: "AGE", text: func(r stats.ShaperReading) string { return human.Duration(r.Age) }, by: func(r stats.ShaperReading) float64 { return float64(r.Age) }},
+	{name: "SEEN", text: func(r stats.ShaperReading) string { return human.Duration(r.Seen) + " ago" }, by: func(r stats.ShaperReading) float64 { return float64(r.Seen) }},
+	{name: "BUDGETS", text: func(r stats.ShaperReading) string { return strconv.Itoa(r.Budgets) }, by: func(r stats.ShaperReading) float64 { return float64(r.Budgets) }},
+	{name: "SHARE", text: func(r stats.ShaperReading) string { return fmt.Sprintf("%.1f%%", 100*r.Share) }, by: func(r stats.ShaperReading) float64 { return r.Share }},
+	{name: "DEADLINE", text: func(r stats.ShaperReading) string { return human.Duration(r.Deadline) }, by: func(r stats.ShaperReading) float64 { return float64(r.Deadline) },
+		has: func(r stats.ShaperReading) bool { return r.Deadline > 0 }},
+	{name: "STATE", text: func(r stats.ShaperReading) string { return r.State }},
 }
 
 // short prints a short time.

@@ -161,9 +161,9 @@ func TestTablesFit(t *testing.T) {
 			"fleet": func(out *bytes.Buffer) {
 				printFleets(out, []daemon.Fleet{{Name: "production", Addresses: []string{"redis.example:6379"}, Up: true, Members: 100, Calls: x.Uint64(), Failures: x.Uint64(),
 					CallTime: stats.Seconds(1234567), ClockError: stats.Seconds(1234567), Headroom: stats.Seconds(1234567),
+					Shapers: []stats.ShaperReading{{Name: longName(x), Share: 0.123, Age: stats.Seconds(time.Hour), Seen: stats.Seconds(time.Hour), Budgets: 1000, State: stats.HeldBack, Deadline: 1 << 27}},
 					Classes: []stats.SharedReading{{Class: longName(x), Limit: "123456 messages/15min", Mode: "stopped", Members: 100, Share: 0.123, Leased: x.Int64(), Used: x.Uint64(), Expired: x.Uint64(), Returned: x.Uint64(),
-						Calls: x.Uint64(), Age: stats.Seconds(time.Hour), Fallback: stats.Seconds(time.Hour), Error: strings.Repeat("no such host ", 9), Shortest: 1, Longest: 1 << 30,
-						Peers: []stats.PeerReading{{Name: longName(x), Share: 0.123, Age: stats.Seconds(time.Hour), Seen: stats.Seconds(time.Hour), Silent: true, Deadline: 1 << 27}}}}}})
+						Calls: x.Uint64(), Age: stats.Seconds(time.Hour), Fallback: stats.Seconds(time.Hour), Error: strings.Repeat("no such host ", 9), Shortest: 1, Longest: 1 << 30}}}})
 			},
 			"simulate":        func(out *bytes.Buffer) { printReport(out, wideReport(x, 0)) },
 			"simulate, fleet": func(out *bytes.Buffer) { printFleetReport(out, wideReport(x, 2)) },

@@ -56,7 +56,16 @@ const shared = [
   figure("Away", (c) => c.fallback_seconds, seconds, spare),
 ];
 
-// fleet shows each store, and the classes that have their budget there.
+const shapers = [
+  text("Member", (s) => s.name, named),
+  figure("Age", (s) => s.age_seconds, seconds, spare),
+  figure("Seen", (s) => s.seen_seconds, (v) => `${seconds(v)} ago`),
+  figure("Budgets", (s) => s.budgets, count, spare),
+  figure("Share", (s) => s.share, (v) => `${(100 * v).toFixed(1)} %`),
+  text("State", (s) => s.state),
+];
+
+// fleet shows each store, the classes that have their budget there, and who shares it.
 export function fleet(main) {
   const none = el("p", { textContent: "No class is shared: this process has all budgets." });
   const stores = new Map();
@@ -70,8 +79,8 @@ export function fleet(main) {
     }
     for (const f of rows) {
       if (!stores.has(f.name)) {
-        const one = { facts: facts(), classes: table(`Classes of ${f.name}`, shared, (c) => c.class + c.limit) };
-        one.element = el("section", {}, el("h2", { textContent: f.name }), one.facts.element, one.classes.element);
+        const one = { facts: facts(), classes: table(`Classes of ${f.name}`, shared, (c) => c.class + c.limit), shapers: table(`Members of ${f.name}`, shapers, (s) => s.name) };
+        one.element = el("section", {}, el("h2", { textContent: f.name }), one.facts.element, one.classes.element, one.shapers.element);
         stores.set(f.name, one);
         main.append(one.element);
       }
@@ -82,6 +91,8 @@ export function fleet(main) {
         ["the clock is wrong by at most", seconds(f.clock_error_seconds)],
       ]);
       one.classes.update(f.classes, now);
+      one.shapers.update(f.shapers ?? [], now);
+      one.shapers.element.hidden = !f.shapers; // the store is away
     }
   };
 }
