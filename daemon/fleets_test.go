@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -126,6 +127,22 @@ func TestPauseOfAllLimits(t *testing.T) {
 	for i, m := range append(one.members, next.members...) {
 		if m.PausedUntil("").Before(soon) {
 			t.Errorf("limit %d of two, and of two after a reload, knows of no pause", i+1)
+		}
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	for want, c := range map[string]struct {
+		status fleet.Status
+		failed error
+	}{
+		"with this shaper as the only member": {fleet.Status{Mode: fleet.FromStore, Members: 1}, nil},
+		"with 2 members":                      {fleet.Status{Mode: fleet.FromStore, Members: 2}, nil},
+		"which is away: nothing leaves":       {fleet.Status{Mode: fleet.Stopped, Members: 2}, nil},
+		"which is away: this shaper uses its share or the fallback; the last call: EOF": {fleet.Status{Mode: fleet.OnShare}, io.EOF},
+	} {
+		if got := describe(c.status, c.failed); got != want {
+			t.Errorf("%+v, %v: %q, want %q", c.status, c.failed, got, want)
 		}
 	}
 }

@@ -125,12 +125,23 @@ func (s *share) worst() (status fleet.Status, failed error) {
 // describe says where the budget of a class lives, for people.
 func (s *share) describe() string {
 	status, err := s.worst()
-	at := fmt.Sprintf("fleet %s (%s)", s.store.conf.Name, strings.Join(s.store.conf.Address, ", "))
-	switch status.Mode {
-	case fleet.OnShare:
-		return fmt.Sprintf("%s, which is away: this shaper uses its share or the fallback; the last call: %v", at, err)
-	case fleet.Stopped:
-		return fmt.Sprintf("%s, which is away: nothing leaves; the last call: %v", at, err)
+	return fmt.Sprintf("fleet %s (%s), ", s.store.conf.Name, strings.Join(s.store.conf.Address, ", ")) + describe(status, err)
+}
+
+// describe says where a budget comes from. Failed is why the last call failed. It is nil if that was answered, and the class
+// has not gone back to the store yet.
+func describe(status fleet.Status, failed error) string {
+	last := ""
+	if failed != nil {
+		last = "; the last call: " + failed.Error()
 	}
-	return fmt.Sprintf("%s, with %d members", at, status.Members)
+	switch {
+	case status.Mode == fleet.OnShare:
+		return "which is away: this shaper uses its share or the fallback" + last
+	case status.Mode == fleet.Stopped:
+		return "which is away: nothing leaves" + last
+	case status.Members == 1:
+		return "with this shaper as the only member"
+	}
+	return fmt.Sprintf("with %d members", status.Members)
 }
