@@ -14,6 +14,7 @@ type gone map[*Class]*goneClass
 
 type goneClass struct {
 	replaced bool      // another class has its name, or has had it since
+	since    time.Time // when it went
 	next     time.Time // when to ask again whether it matters
 }
 
@@ -27,7 +28,7 @@ const (
 
 // add notes a class that the policy has no more.
 func (g gone) add(now time.Time, c *Class, replaced bool) {
-	of := &goneClass{replaced: replaced}
+	of := &goneClass{replaced: replaced, since: now}
 	of.next = of.askAgain(now, c)
 	g[c] = of
 }
@@ -81,7 +82,7 @@ func (c *Class) hasUsers() bool {
 }
 
 // askAgain returns when a class of which something has left now may matter no more. One that was replaced matters to
-// its users only.
+// its users only. These may stay for days, so askAgain waits for as long as the class has been gone, an hour at most.
 func (of *goneClass) askAgain(now time.Time, c *Class) time.Time {
 	horizon := c.pace.horizon()
 	switch {
@@ -90,7 +91,7 @@ func (of *goneClass) askAgain(now time.Time, c *Class) time.Time {
 	case c.keys != nil:
 		horizon = c.keys.pace.horizon()
 	}
-	return now.Add(min(max(horizon, askGoneAfter), askGoneBy))
+	return now.Add(min(max(horizon, now.Sub(of.since), askGoneAfter), askGoneBy))
 }
 
 // matters reports whether a class does not behave as a new one would.

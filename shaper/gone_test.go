@@ -283,3 +283,31 @@ func TestGoneClassesAreBounded(t *testing.T) {
 		}
 	}, classBy(policy.FixedWindow, "1000 messages/day"))
 }
+
+// As long as a session is in a class that is gone, shaper asks less and less often whether it may be forgotten.
+func TestGoneClassesAreAskedSeldom(t *testing.T) {
+	for what, next := range map[string][]policy.Class{"gone": nil, "replaced": {leakyClass("10 messages/s")}} {
+		inBubble(t, func(t *testing.T, s *Shaper) {
+			old := s.Class("test")
+			in := old.Join(time.Now(), client(1))
+			s.Apply(next)
+			asked := 0
+			for end := time.Now().Add(24 * time.Hour); time.Now().Before(end); asked++ {
+				s.mu.Lock()
+				at := s.gone[old].next
+				s.mu.Unlock()
+				time.Sleep(time.Until(at))
+				synctest.Wait()
+			}
+			if t.Logf("%s: asked %d times in a day", what, asked); asked > 50 {
+				t.Errorf("%s: asked %d times in a day", what, asked)
+			}
+			in.Quit(time.Now())
+			time.Sleep(2 * time.Hour)
+			synctest.Wait()
+			if n := remembered(s); n != 0 {
+				t.Errorf("%s: %d classes are remembered", what, n)
+			}
+		}, leakyClass("10 packets/s"))
+	}
+}
