@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"shaper/limit"
+	"shaper/policy"
 )
 
 // gone holds the classes that the policy has no more, as long as somebody is in them or what has left of them matters:
@@ -26,6 +27,10 @@ const (
 	askGoneBy        = time.Hour
 )
 
+// findingKept is how long a class that is gone matters for what it has learned. That is no budget: a class that comes back
+// later learns it again.
+const findingKept = time.Hour
+
 // add notes a class that the policy has no more.
 func (g gone) add(now time.Time, c *Class, replaced bool) {
 	of := &goneClass{replaced: replaced, since: now}
@@ -40,7 +45,7 @@ func (g gone) forget(now time.Time) (next time.Time) {
 		if !of.next.After(now) {
 			for c.keys != nil && c.keys.forgetSome(now) { // buckets that linger are users, too
 			}
-			if !c.hasUsers() && (of.replaced || !c.matters(now)) {
+			if !c.hasUsers() && (of.replaced || !of.knows(now, c) && !c.matters(now)) {
 				delete(g, c)
 				continue
 			}
@@ -94,6 +99,11 @@ func (of *goneClass) askAgain(now time.Time, c *Class) time.Time {
 	return now.Add(min(max(horizon, now.Sub(of.since), askGoneAfter), askGoneBy))
 }
 
+// knows reports whether what a class may have learned still matters.
+func (of *goneClass) knows(now time.Time, c *Class) bool {
+	return now.Before(of.since.Add(findingKept)) && c.Policy().Learn != (policy.Learn{})
+}
+
 // matters reports whether a class does not behave as a new one would.
 func (c *Class) matters(now time.Time) bool {
 	for c.keys != nil && c.keys.forgetSome(now) {
@@ -111,7 +121,7 @@ func (c *Class) matters(now time.Time) bool {
 func (c *Class) isUsed(now time.Time) bool {
 	m, _ := bare(c.limiter).Memory(now)
 	return m.Until.After(now) || c.waiting > 0 || c.open > 0 || c.unanswered() > 0 || c.isThrottled(now) ||
-		c.throttle.learner != nil || c.shadow != nil
+		c.shadow != nil && c.shadow.isUsed(now)
 }
 
 // forgetSome forgets some idle keys, and reports whether there may be more to forget. It locks the tree for

@@ -284,6 +284,77 @@ func TestGoneClassesAreBounded(t *testing.T) {
 	}, classBy(policy.FixedWindow, "1000 messages/day"))
 }
 
+// A class in the shadow is forgotten when its shadow owes nothing any more and no copies are still to leave, and what a class
+// has learned is kept for an hour or two. Else each reload that gives such a class another name would leave one.
+func TestGoneClassesThatEnforceNothingAreForgotten(t *testing.T) {
+	learns := func(conf policy.Class) policy.Class {
+		conf.Learn.Floor = rateOf("1 messages/s")
+		return conf
+	}
+	window := classBy(policy.FixedWindow, "1000 messages/min")
+	for what, conf := range map[string]policy.Class{
+		"shadow":                inShadow(window),
+		"shadow of bytes":       inShadow(leakyClass("1MB/s")),
+		"learn":                 learns(window),
+		"learn in shadow":       inShadow(learns(window)),
+		"shadow of keys":        inShadow(perSource(1, window)),
+		"shadow at a rate of 0": inShadow(leakyClass("0B/s")),
+	} {
+		inBubble(t, func(t *testing.T, s *Shaper) {
+			for n := range 3 { // more than one key: the others share a bucket
+				c := s.Class("test").Join(time.Now(), client(n))
+				c.Pass(time.Now(), Cost{Messages: 1, Bytes: 1000})
+				c.Quit(time.Now())
+			}
+			s.Apply(nil)
+			time.Sleep(3 * time.Hour)
+			synctest.Wait()
+			if n := remembered(s); n != 0 {
+				t.Errorf("%s: %d classes are remembered", what, n)
+			}
+		}, conf)
+	}
+}
+
+// A class in the shadow that a reload removes and another one brings back goes on: what has left counts, also if it enforces
+// its limit from then on. What it has learned is there, too.
+func TestShadowAndFindingComeBack(t *testing.T) {
+	day := classBy(policy.FixedWindow, "1000 packets/day")
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		passing(s.Class("test"), 900)
+		s.Apply(nil)
+		time.Sleep(5 * time.Hour)
+		synctest.Wait()
+		s.Apply([]policy.Class{day})
+		if n := passing(s.Class("test"), 1000); n != 100 {
+			t.Errorf("%d more leave, want 100", n)
+		}
+	}, inShadow(day))
+	waits := inShadow(leakyClass("1 packets/min"))
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		passing(s.Class("test"), 10)
+		s.Apply(nil)
+		time.Sleep(5 * time.Minute)
+		s.Apply([]policy.Class{waits})
+		if n := s.Class("test").Status().Shadow(time.Now()).Wait.Read().Count; n != 6 {
+			t.Errorf("%d of 10 copies at 1 packet/min have left in 5 minutes, want 6", n)
+		}
+	}, waits)
+	learning := leakyClass("100 messages/s")
+	learning.Learn.Floor = rateOf("1 messages/s")
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		c := s.Class("test")
+		c.throttle.learner.goOn(time.Now(), 20, 20, 21)
+		s.Apply(nil)
+		time.Sleep(30 * time.Minute)
+		synctest.Wait()
+		s.Apply([]policy.Class{learning})
+		if s.Class("test").throttle.learner.level != 20 {
+			t.Error("what the class has learned is forgotten")
+		}
+	}, learning)
+}
+
 // As long as a session is in a class that is gone, shaper asks less and less often whether it may be forgotten.
 func TestGoneClassesAreAskedSeldom(t *testing.T) {
 	for what, next := range map[string][]policy.Class{"gone": nil, "replaced": {leakyClass("10 messages/s")}} {

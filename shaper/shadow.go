@@ -22,6 +22,8 @@ type shadow interface {
 	occupy(patient bool) *Slot
 	// isBusy reports whether copies wait at now.
 	isBusy(now time.Time) bool
+	// isUsed reports whether what has left or will leave there still matters at now.
+	isUsed(now time.Time) bool
 	// moveInFlight says that a class has come beneath this one, with n items in flight of
 	// which there are no copies. If n is negative, a class has gone with -n, and their
 	// answers will not be told here.

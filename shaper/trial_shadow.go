@@ -81,6 +81,15 @@ func (s *trialShadow) isBusy(now time.Time) bool {
 	return s.in.queue.Len() > 0
 }
 
+// isUsed implements shadow. Sessions, slots and what is in flight are those of the real class.
+func (s *trialShadow) isUsed(now time.Time) bool {
+	defer s.trial.at(now).Unlock()
+	root := s.in.lock()
+	defer root.mu.Unlock()
+	m, _ := s.in.limiter.Memory(now)
+	return m.Until.After(now) || s.trial.trees.first() != limit.Never
+}
+
 // set implements shadow.
 func (s *trialShadow) set(now time.Time, conf policy.Class, inFlight int) {
 	tracked := s.tracks()
