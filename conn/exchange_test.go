@@ -156,6 +156,34 @@ func TestRulesOutlastTheListener(t *testing.T) {
 	expect(t, upstream, submitFrom("otp", 0)+submitFrom("otp", 2)+submitFrom("otp", 4))
 }
 
+// A listener of another protocol is not the listener that a bind came by, although it has its name: the bind keeps its rules, and
+// its class.
+func TestListenerOfAnotherProtocol(t *testing.T) {
+	addr, conns := listen(t)
+	keep := class("c", "1000 messages/s") + listener("keep", "smpp", addr, "c")
+	otp, rule := class("otp", "0 messages/s"), "[[rule]]\nlistener = \"l\"\nsource_addr = \"otp*\"\nclass = \"otp\"\n"
+	for protocol, rate := range map[string]string{"lines": "1000 messages/s", "http": "1000 messages/s", "tcp": fast} {
+		t.Run(protocol, func(t *testing.T) {
+			r := run(t, keep+otp+class("own", "1000 messages/s")+listener("l", "smpp", addr, "own")+rule)
+			client, upstream := r.open(conns)
+			held := r.shaper.Class("otp")
+			r.reload(keep + otp + class("web", rate) + listener("l", protocol, addr, "web"))
+			if got := r.Sessions()[0].Class; got != "own" {
+				t.Errorf("the session is in %q, want the class that it had", got)
+			}
+			send(t, client, submitFrom("otp", 1)+submitFrom("bulk", 2))
+			expect(t, upstream, submitFrom("bulk", 2))
+			if n := held.Backlog().Items; n != 1 {
+				t.Errorf("%d messages wait in the class of their rule, want 1", n)
+			}
+			r.reload(keep + listener("l", "smpp", addr, "c"))
+			expect(t, upstream, submitFrom("otp", 1))
+			client.Close()
+			upstream.Close()
+		})
+	}
+}
+
 // A session that waits for its slot while a reload renames its return class has its answers in the class that follows:
 // nobody is in the one before.
 func TestReloadWhileQueued(t *testing.T) {

@@ -50,7 +50,7 @@ func settingsOf(l *policy.Listener) frame.Settings {
 // listener, the session keeps those that it had: they may have named the listener, and gone with it.
 func (m *messages) obey(now time.Time, r *routes, who policy.Conn) {
 	join := func(class string) *shaper.Class { return r.classes[class].Join(now, who) }
-	if !r.classifier.HasListener(who.Listener) {
+	if !r.classifier.HasListener(&m.session.conf.Listener) {
 		m.machine.Rejoin(now, func(class string) *shaper.Class {
 			if c := r.classes[class]; c == nil || c.Rate().Kind() == unit.Connections || !limits(c, m.session.conf.Protocol, stats.Upstream) {
 				return nil // its name means something else now, which would limit no message

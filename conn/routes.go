@@ -17,12 +17,15 @@ type routes struct {
 
 // classify returns the upstream and downstream classes of a connection; down is nil if that
 // direction is not limited. conf is its listener as it was when the session began: if the
-// policy has lost the listener, the classes are those of conf.
+// policy has lost the listener, or has another protocol by its name, the classes are those of conf.
 //
 // Both are nil if a class of conf is gone, too, or if a class counts nothing that the connection
 // carries. So a connection never goes on unlimited because a name has gone or means something else.
 func (r *routes) classify(c policy.Conn, conf *policy.Listener) (up, down *shaper.Class) {
-	d := r.classifier.Classify(c)
+	var d policy.Decision
+	if r.classifier.HasListener(conf) {
+		d = r.classifier.Classify(c)
+	}
 	if d.Class == "" {
 		d = policy.Decision{Class: conf.Class, ReturnClass: conf.ReturnClass}
 		if d.ReturnClass != "" && r.classes[d.ReturnClass] == nil {

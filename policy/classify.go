@@ -54,6 +54,8 @@ type Classifier struct {
 // listenerRules is what the compiled rules need of one listener.
 type listenerRules struct {
 	number          int // its index in Policy.Listeners
+	protocol        Protocol
+	relays          bool // datagrams of SOCKS clients
 	defaults        Decision
 	bindsBoth       bool // the destination says which of our addresses a session can have
 	needDestination bool
@@ -105,7 +107,7 @@ type sourceNode struct {
 func Compile(p *Policy) *Classifier {
 	c := &Classifier{file: p.Path, listeners: make(map[string]*listenerRules, len(p.Listeners)), per: keyed(p), rules: make([]matcher, len(p.Rules))}
 	for i, l := range p.Listeners {
-		of := &listenerRules{number: i, defaults: Decision{Class: l.Class, ReturnClass: l.ReturnClass}, bindsBoth: l.bindsBoth()}
+		of := &listenerRules{number: i, protocol: l.Protocol, relays: l.relays(), defaults: Decision{Class: l.Class, ReturnClass: l.ReturnClass}, bindsBoth: l.bindsBoth()}
 		of.need(c.per[l.Class], c.per[l.ReturnClass])
 		c.listeners[l.Name] = of
 	}
@@ -297,8 +299,12 @@ func (m *matcher) match(l *listenerRules, conn *Conn) bool {
 // appliesTo reports whether the rule applies to connections of the listener.
 func (m *matcher) appliesTo(l *listenerRules) bool { return m.applies == nil || m.applies[l.number] }
 
-// HasListener reports whether the policy has a listener of a name.
-func (c *Classifier) HasListener(name string) bool { return c.listeners[name] != nil }
+// HasListener reports whether the policy has a listener, or one that relays its datagrams: of its name and of its protocol.
+// Another protocol means other clients, and its rules say nothing of those that a listener of that name had before.
+func (c *Classifier) HasListener(as *Listener) bool {
+	l := c.listeners[as.Name]
+	return l != nil && (l.protocol == as.Protocol || l.relays && as.Protocol == UDP)
+}
 
 // Messages returns, in file order, the rules that can decide for a message of the
 // connection: those that look at messages, match the connection with their other keys, and

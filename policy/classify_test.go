@@ -126,6 +126,23 @@ func TestNeedsDestination(t *testing.T) {
 	}
 }
 
+// A listener of another protocol is another one, except that a SOCKS listener also has the datagrams that it relays.
+func TestHasListener(t *testing.T) {
+	c := Compile(&Policy{Listeners: []Listener{{Name: "web", Protocol: TCP}, {Name: "socks", Protocol: TCP, Mode: SOCKS5}, {Name: "smpp", Protocol: SMPP}}})
+	for _, as := range []struct {
+		name     string
+		protocol Protocol
+		want     bool
+	}{
+		{"web", TCP, true}, {"web", HTTP, false}, {"web", UDP, false}, {"smpp", SMPP, true}, {"none", TCP, false},
+		{"socks", TCP, true}, {"socks", UDP, true}, {"socks", SMPP, false},
+	} {
+		if got := c.HasListener(&Listener{Name: as.name, Protocol: as.protocol}); got != as.want {
+			t.Errorf("%s of %s: %v", as.name, as.protocol, got)
+		}
+	}
+}
+
 func TestExplain(t *testing.T) {
 	c := Compile(mustParse(t, rules))
 	for _, tt := range []struct {

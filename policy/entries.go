@@ -87,7 +87,7 @@ func (c entryChecker) noEntry(key string, l *Listener) {
 // Relayed returns what the listener is for the datagrams of SOCKS clients: one of protocol udp. It
 // is nil if the listener relays none, since it has another mode or messages.
 func (l *Listener) Relayed() *Listener {
-	if l.Mode != SOCKS5 || l.Protocol.HasMessages() {
+	if !l.relays() {
 		return nil
 	}
 	r := *l

@@ -33,6 +33,9 @@ func (l *Listener) Network() Protocol {
 	return l.Protocol.Network()
 }
 
+// relays reports whether the listener relays datagrams for SOCKS clients.
+func (l *Listener) relays() bool { return l.Mode == SOCKS5 && !l.Protocol.HasMessages() }
+
 // HasMessages reports whether the protocol consists of messages.
 func (p Protocol) HasMessages() bool { return p != TCP && p != UDP }
 
