@@ -209,6 +209,44 @@ func TestClassComesBackForOthers(t *testing.T) {
 	expect(t, upstream, "leaves\n")
 }
 
+// The class of a session whose listener has gone is replaced by one that has a bucket for each key of a message. Answers and
+// streams have no such key, so nothing of them may enter it: the session stays in the class that it had, at its rate.
+func TestClassComesBackForMessages(t *testing.T) {
+	keep := class("d", "1000 messages/s") + listener("keep", "smpp", policy.Discard, "d")
+	after := keep + listener("other", "smpp", policy.Discard, "c")
+	for _, over := range [][]string{{}, {keep}} { // in one reload or in two
+		t.Run("answers", virtual(func(t *testing.T) {
+			addr, conns := listen(t)
+			r := run(t, keep+class("c", "1 messages/s")+listener("l", "smpp", addr, "d", `return_class = "c"`))
+			client, upstream := r.open(conns)
+			answers, start := pdu(deliver, 0, 1, "")+pdu(deliver, 0, 2, "")+pdu(deliver, 0, 3, ""), time.Now()
+			send(t, upstream, answers)
+			synctest.Wait()
+			for _, text := range append(over, after+class("c", "1 messages/s", `per = "recipient"`)) {
+				r.reload(text)
+			}
+			if expect(t, client, answers); time.Since(start) != 2*time.Second {
+				t.Errorf("three answers take %v at 1/s, want 2 s", time.Since(start))
+			}
+			client.Close()
+			upstream.Close()
+		}))
+		t.Run("streams", virtual(func(t *testing.T) {
+			addr, conns := listen(t)
+			r := run(t, keep+class("c", "1000B/s")+listener("l", "tcp", addr, "c"))
+			client, upstream := r.open(conns)
+			send(t, client, strings.Repeat("x", 4000))
+			synctest.Wait()
+			for _, text := range append(over, after+class("c", "1000B/s", `per = "recipient"`)) {
+				r.reload(text)
+			}
+			expect(t, upstream, strings.Repeat("x", 4000))
+			client.Close()
+			upstream.Close()
+		}))
+	}
+}
+
 // A class that nobody limits by any more stays while a session is in it, though nothing leaves there. If its name comes
 // back, it is the same class: else both would let the whole rate pass.
 func TestClassOfASessionComesBack(t *testing.T) {

@@ -59,11 +59,14 @@ func (r *routes) successor(c *shaper.Class, protocol policy.Protocol, towards st
 	return c
 }
 
-// limits reports whether a class counts anything that a protocol carries in a direction. For nil,
-// which is no class, it returns true.
+// limits reports whether a class counts anything that a protocol carries in a direction, and lets it in: only messages to
+// the upstream have the keys by which a class may tell its buckets apart. For nil, which is no class, limits returns true.
 func limits(c *shaper.Class, protocol policy.Protocol, towards stats.Direction) bool {
 	if c == nil {
 		return true
+	}
+	if c.Messages().HaveBuckets() && (towards == stats.Downstream || !protocol.HasMessages()) {
+		return false
 	}
 	return protocol.Counts(c.Rate().Kind(), towards == stats.Downstream)
 }

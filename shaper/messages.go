@@ -72,6 +72,11 @@ func (m Messages) Retry() policy.Retry {
 	return policy.Retry{}
 }
 
+// HaveBuckets reports whether the class has buckets that messages tell apart. What has no key cannot enter it then.
+func (m Messages) HaveBuckets() bool {
+	return m.class != nil && m.class.keys != nil && m.class.keys.byMessage
+}
+
 // HaveKeys reports whether the class has buckets or groups that messages tell apart.
 func (m Messages) HaveKeys() bool {
 	switch c := m.class; {
