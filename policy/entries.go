@@ -111,6 +111,22 @@ func (c warner) warnOpen() {
 	}
 }
 
+// warnPorts warns of destinations whose port has become a part of their address. If that stands in deny, all of it stays open.
+func (c warner) warnPorts() {
+	warn := func(key string, targets []Target) {
+		for i, t := range targets {
+			if meant, ok := t.withPort(); ok {
+				c.warn(item(key, i), fmt.Sprintf("%q is an address, and %v looks like a port", t, meant.Ports), fmt.Sprintf(`"%v", or "[%v]:1-65535" if it is an address`, meant, t))
+			}
+		}
+	}
+	for _, l := range c.p.Listeners {
+		key := join("listener", l.Name)
+		warn(key+".allow", l.Allow)
+		warn(key+".deny", l.Deny)
+	}
+}
+
 // warnClaims warns of listeners at which any machine may claim any address.
 func (c warner) warnClaims() {
 	for _, l := range c.p.Listeners {

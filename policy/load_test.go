@@ -504,6 +504,9 @@ class = "a"
 		"unused class": {head + "[class.b]\nrate = \"1mbit\"\n", "13:2: class.b: it is never used; name it in a listener or a rule"},
 		"unused classes": {head + "[class.b]\nrate = \"1mbit\"\n[class.c]\nrate = \"1mbit\"\nparent = \"b\"\n",
 			"13:2: class.b: it is never used, like c; name them in a listener or a rule"},
+		"a port without brackets": {strings.Replace(head, "upstream = \"echo:\"", "mode = \"socks5\"\nallow = \"2001:db8:1::7:80\"\ndeny = [\"*:25\", \"2001:db8:1::7:22\"]", 1),
+			`7:9: listener.x.allow: "2001:db8:1::7:80" is an address, and 80 looks like a port; "[2001:db8:1::7]:80", or "[2001:db8:1::7:80]:1-65535" if it is an address` + "\n" +
+				`8:17: listener.x.deny: "2001:db8:1::7:22" is an address, and 22 looks like a port; "[2001:db8:1::7]:22", or "[2001:db8:1::7:22]:1-65535" if it is an address`},
 		"sessions of a return class": {head + "return_class = \"b\"\n[class.b]\nrate = \"1mbit\"\nmax_connections = 5\n",
 			"16:19: class.b.max_connections: it bounds nothing: sessions are in their class, not in their return_class; put it into a class that a listener or a rule names as class"},
 		"connections of one connection": {head + "[class.b]\nrate = \"1 connections/s\"\nper = \"connection\"\n[[rule]]\nlistener = \"x\"\nclass = \"b\"\n",

@@ -187,6 +187,7 @@ func TestRemediesOfWarnings(t *testing.T) {
 	const listener = "[listener.x]\nlisten = \"127.0.0.1:2775\"\nprotocol = \"smpp\"\nupstream = \"192.0.2.1:2775\"\nclass = \"a\"\n"
 	const a = "[class.a]\nrate = \"20 messages/s\"\n"
 	const rule = "[[rule]]\nsource = \"10.0.0.0/8\"\nclass = \"a\"\n"
+	const entry = "[class.a]\nrate = \"1mbit\"\n[listener.x]\nlisten = \"127.0.0.1:1080\"\nmode = \"socks5\"\nallow = \"2001:db8:1::7:80\"\nclass = \"a\"\n"
 	const narrower = "[[rule]]\nsource = \"10.1.0.0/16\"\nclass = \"a\"\n"
 	shared := strings.Replace(a, "\n", "\nparent = \"b\"\n", 1) + listener
 	const stopped = "ceil = \"20 messages/s\"\n[[class.a.at]]\nto = \"06:00\"\nrate = \"0 messages/s\"\n"
@@ -207,6 +208,8 @@ func TestRemediesOfWarnings(t *testing.T) {
 		"covered, up":                     {a + listener + rule + narrower, "move it up or remove it", rule + narrower, narrower + rule},
 		"covered, removed":                {a + listener + rule + narrower, "move it up or remove it", narrower, ""},
 		"no port, changed":                {a + listener + "[[rule]]\nport = 80\nclass = \"a\"\n", "change it or remove it", "port = 80", "port = 2775"},
+		"a port":                          {entry, `"[2001:db8:1::7]:80"`, "2001:db8:1::7:80", "[2001:db8:1::7]:80"},
+		"no port":                         {entry, `"[2001:db8:1::7:80]:1-65535"`, "2001:db8:1::7:80", "[2001:db8:1::7:80]:1-65535"},
 		"nobody is verified":              {a + listener + "upstream_tls = { insecure = true }\n", "ca = the upstream's own certificate", "insecure = true", `ca = "ca.pem"`},
 	} {
 		t.Run(name, func(t *testing.T) {

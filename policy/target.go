@@ -52,6 +52,24 @@ func parseTarget(s string) (t Target, err error) {
 	return t, nil
 }
 
+// usualPorts are ports that people write after an address.
+var usualPorts = []string{"22", "25", "53", "80", "110", "143", "389", "443", "465", "587", "636", "853", "993", "995", "1080", "2775", "3128", "5060", "5432", "8000", "8080", "8443"}
+
+// withPort returns what an address may have been meant for: the last group of IPv6 looks like a port, and what is before it is
+// an address. Servers often have their port as all that follows the "::", like 2001:db8::53, so that is no sign.
+func (t Target) withPort() (meant Target, ok bool) {
+	if t.Name != "" || !t.Prefix.IsSingleIP() || t.Ports != (PortRange{}) {
+		return Target{}, false
+	}
+	s := t.Prefix.Addr().String()
+	i := strings.LastIndexByte(s, ':')
+	if i < 1 || s[i-1] == ':' || !slices.Contains(usualPorts, s[i+1:]) {
+		return Target{}, false
+	}
+	meant, err := parseTarget("[" + s[:i] + "]" + s[i:])
+	return meant, err == nil
+}
+
 // String prints the target so that parseTarget reads it back.
 func (t Target) String() string {
 	host := t.Name

@@ -27,6 +27,25 @@ func TestTargets(t *testing.T) {
 	}
 }
 
+// An address whose last group may be a port is told from those that people give to servers.
+func TestTargetsThatMayMeanAPort(t *testing.T) {
+	for text, want := range map[string]string{
+		"2001:db8:1::7:80": "[2001:db8:1::7]:80", "2001:db8::a:b:8443": "[2001:db8::a:b]:8443", "::1:443": "[::1]:443", "2001:DB8:0::7:22": "[2001:db8::7]:22",
+		"2001:db8::53": "", "2001:db8::80": "", "2001:4860:4860::8888": "", "2606:4700::6810:84e5": "", "2001:503:ba3e::2:30": "", "2620:74:1b::1:1": "",
+		"2001:db8:1:2:3:4:7:80": "", "2001:db8:1::7:080f": "", "[2001:db8:1::7]:80": "", "[2001:db8:1::7:80]:1-65535": "", "2001:db8:1::7:80/127": "",
+		"2001:db8:1::7:80/128": "[2001:db8:1::7]:80", "10.0.0.80": "", "api.example": "",
+	} {
+		target, err := parseTarget(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		with, ok := target.withPort()
+		if ok != (want != "") || ok && with.String() != want {
+			t.Errorf("%q may mean %v, %v, want %q", text, with, ok, want)
+		}
+	}
+}
+
 func listenerThatAllows(t *testing.T, allow, deny []string) *Listener {
 	t.Helper()
 	l := &Listener{}

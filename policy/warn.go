@@ -40,6 +40,7 @@ func (c warner) warnAll() {
 	c.warnTLS()
 	c.warnFleets()
 	c.warnOpen()
+	c.warnPorts()
 	c.warnClaims()
 	kernelChecker(c).warnKernel()
 	warnRules(c.report, c.p, kernelChecker(c).inKernel())
