@@ -40,6 +40,9 @@ func TestPackagesHaveWhatIsInstalled(t *testing.T) {
 	if diff := cmp.Diff(want, filesOf(rpm)); diff != "" {
 		t.Errorf("the files of the rpm differ (-want +got):\n%s", diff)
 	}
+	if !strings.Contains(rpm, " /etc/shaper\n") {
+		t.Error("the rpm does not own /etc/shaper, and so leaves it behind, empty")
+	}
 	for i, file := range want {
 		want[i] = strings.Replace(file, "/zsh/site-functions/", "/zsh/vendor-completions/", 1)
 	}
