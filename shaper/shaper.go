@@ -19,7 +19,7 @@ type Shaper struct {
 
 	mu      sync.RWMutex // guards the fields below; taken before the locks of trees
 	classes map[string]*Class
-	sorted  []*Class         // by name; Apply makes another, as callers of Classes may still read this one
+	sorted  []*Class         // the classes, by name; Apply makes another, as callers of Classes may still read this one
 	ledger  Ledger           // keeps the budgets of the classes; nil: only this process knows them
 	shares  map[string]Share // of the budgets that several processes share, by class
 	gone    gone             // the classes that Apply has removed, and in which somebody is or whose past matters
@@ -73,8 +73,8 @@ func (s *Shaper) Class(name string) *Class {
 	return s.classes[name]
 }
 
-// Classes returns all classes, in the order of their names. It is called each second, so all callers
-// get the same slice until the next Apply: they only read it.
+// Classes returns all classes, in the order of their names. All callers get the same slice until the
+// next Apply, so they must not change it.
 func (s *Shaper) Classes() []*Class {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
