@@ -184,6 +184,9 @@ func (ud *udpDirection) add(p parcel, out *outgoing) {
 // Leave implements shaper.Owner: the class lets d go. Sending does not wait: if the socket has
 // no room, d is dropped.
 func (d *datagrams) Leave(time.Time) {
+	if d.item.HasPerished(time.Now) && d.waitsAgain() {
+		return
+	}
 	ud := d.waitsNoMore().direction
 	defer ud.session.socket.server.rescue(ud.session)
 	if d.item.Verdict() == shaper.TooLong {
@@ -195,6 +198,17 @@ func (d *datagrams) Leave(time.Time) {
 	out.add(d.parcel())
 	ud.send(out)
 	out.release()
+}
+
+// waitsAgain reports whether d, whose turn has come to nothing, waits for the next one.
+func (d *datagrams) waitsAgain() bool {
+	ud, class := d.direction, d.class // once d waits it is the pacer's
+	defer ud.session.socket.server.rescue(ud.session)
+	if class.Return(time.Now(), &d.item) != shaper.Waits {
+		return false
+	}
+	ud.entered(class)
+	return true
 }
 
 // send sends what is in out, and empties it.

@@ -78,9 +78,12 @@ func (d *direction) Leave(now time.Time) {
 	defer t.server.rescue(t)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if d.waiting = false; t.stage < cutting && d.flow.Verdict() != shaper.Leaves {
-		d.act(d.flow.Verdict())
-		return
+	d.waiting = false
+	if t.stage < cutting {
+		if verdict := d.flow.Turn(time.Now); verdict != shaper.Leaves {
+			d.act(verdict)
+			return
+		}
 	}
 	t.driver.granted(d, now)
 }

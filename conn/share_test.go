@@ -30,6 +30,8 @@ func (usedUpBudget) SetRate(time.Time, unit.Rate, int64)           {}
 func (usedUpBudget) Want(time.Time, int64, ...int64)               {}
 func (usedUpBudget) Owe(time.Time, int64, time.Time)               {}
 func (usedUpBudget) Left(time.Time)                                {}
+func (usedUpBudget) Over() (at time.Time)                          { return at }
+func (usedUpBudget) Lost(int64)                                    {}
 func (usedUpBudget) Next(time.Time, int64, int64) time.Time        { return limit.Never }
 func (usedUpBudget) Estimate(now time.Time, _, _ int64) time.Time  { return now }
 func (usedUpBudget) RefusedUntil(now time.Time, _ int64) time.Time { return now.Add(time.Hour) }

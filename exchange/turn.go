@@ -29,19 +29,32 @@ func (m *message) Take(now time.Time) {
 	b.queued--
 	switch first := b.waiting.first; {
 	case !l.canSend() || b.isFull():
-		m.leaveUnsent(now)
-		m.class.Provider().Unused(now, m.item.Departed(), m.item.Cost)
+		m.loseTurn(now)
+	case m.item.HasPerished(l.x.host.Time):
+		m.loseTurn(now)
+		b.enterFirst()
 	case first.place == missed && m.class.Covers(&m.item.Cost, &first.item.Cost):
 		m.giveTurn(now, first)
 	default:
 		m.leaveUnsent(now)
 		m.giveBack(now, &m.item, m.item.Cost)
-		if first.place == missed {
-			first.item.First = true
-			first.reenter(b)
-		}
+		b.enterFirst()
 	}
 	l.turned(tag)
+}
+
+// loseTurn ends the turn of a message that is not sent. What its class has charged is lost, but for windows.
+func (m *message) loseTurn(now time.Time) {
+	m.leaveUnsent(now)
+	m.class.Provider().Unused(now, m.item.Departed(), m.item.Cost)
+}
+
+// enterFirst offers the first message to its class again, before all others, if it has lost its turn.
+func (b *classBacklog) enterFirst() {
+	if first := b.waiting.first; first.place == missed {
+		first.item.First = true
+		first.reenter(b)
+	}
 }
 
 // giveTurn lets the first message leave by the charge for m, which is enough. What it costs less is
@@ -97,7 +110,7 @@ func (b *body) Take(now time.Time) {
 		b.flow.Left(now)
 		return
 	}
-	if b.act(b.flow.Verdict()); l.state == passing {
+	if b.act(b.flow.Turn(l.x.host.Time)); l.state == passing {
 		b.passPiece()
 	}
 	l.x.drive(1)

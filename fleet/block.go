@@ -53,14 +53,10 @@ func (b *block) first(at time.Time, n, more int64, l lateness) int64 {
 		}
 		return b.used
 	}
-	fits := b.units // from later ones on, too few slots follow
-	if l.keeps {
-		fits += more - n
-	}
-	late := func(i int64) time.Duration { return l.slot + l.own*time.Duration(fits-i) }
+	fits := b.fits(n, more, l)
 	low, high := b.used, b.units // the first that is not too late is in [low, high]
 	for middle := low; low < high; middle = low + (high-low)/2 {
-		if b.slot(middle).Add(late(middle)).Before(at) {
+		if b.over(middle, fits, l).Before(at) {
 			low = middle + 1
 		} else {
 			high = middle
@@ -70,4 +66,20 @@ func (b *block) first(at time.Time, n, more int64, l lateness) int64 {
 		return b.units
 	}
 	return low
+}
+
+// fits returns the last unit at which an item of n units may leave: too few slots follow on later ones.
+func (b *block) fits(n, more int64, l lateness) int64 {
+	if l.keeps {
+		return b.units + more - n
+	}
+	return b.units
+}
+
+// over returns until when an item may leave at its first unit i, if the last one at which it could is fits.
+func (b *block) over(i, fits int64, l lateness) time.Time {
+	if !b.till.IsZero() {
+		return b.till
+	}
+	return b.slot(i).Add(l.slot + l.own*time.Duration(fits-i))
 }

@@ -14,6 +14,7 @@ type hand struct {
 	floor   time.Time // no unit before this: a pause of the provider
 	last    time.Time // when the last item was charged or, if it is known, when it left
 	cost    int64     // what it costs, and what answers have charged since
+	over    time.Time // until when it may leave; zero: it had no slot
 	unheard bool      // the store has not heard of that item, which left at the member's share
 	debt    int64     // units that have left without a slot; the next blocks pay
 	counts  Counts
@@ -77,11 +78,15 @@ func (h *hand) place(now time.Time, next items, have int64) (rest items, used in
 
 // first returns the first unit of a block at which an item of n units may leave at now or later.
 func (h *hand) first(b *block, now time.Time, n int64) int64 {
-	more := int64(0)
-	if after := &h.held[1]; b == &h.held[0] && after.joins {
-		more = after.remaining()
+	return b.first(latest(now, h.free()), n, h.after(b), h.machine.late)
+}
+
+// after returns how many units come after a block whose slots follow directly on its own.
+func (h *hand) after(b *block) int64 {
+	if next := &h.held[1]; b == &h.held[0] && next.joins {
+		return next.remaining()
 	}
-	return b.first(latest(now, h.free()), n, more, h.machine.late)
+	return 0
 }
 
 // takeFrom uses up to n units of a block, and returns how many.
@@ -89,6 +94,10 @@ func (h *hand) takeFrom(b *block, now time.Time, n int64) int64 {
 	first := h.first(b, now, n)
 	if first == b.units && h.returnable(b) {
 		return 0
+	}
+	if first < b.units && h.over.IsZero() {
+		late := h.machine.late
+		h.over = b.over(first, b.fits(n, h.after(b), late), late)
 	}
 	h.counts.Expired += first - b.used
 	n = min(n, b.units-first)
@@ -173,6 +182,10 @@ func (h *hand) isFull() bool { return h.held[len(h.held)-1].units > 0 }
 // Left says that the item which Take has charged last has left at now. That may be much later, if the process has lost its
 // processor in between.
 func (h *hand) Left(now time.Time) { h.last = latest(h.last, now) }
+
+// Over returns until when the item that Take has charged last may leave: then its slot, or its window, is over. It is the
+// zero time if the item had none.
+func (h *hand) Over() time.Time { return h.over }
 
 // use notes that an item of n units leaves now. If that is too early, it is none: an answer charges more, and the gap grows by
 // that, as in leaky.Gap. An item never comes before free, so nothing adds up from one item to the next.

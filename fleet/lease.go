@@ -106,6 +106,7 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 	l.next.leave(n)
 	m.busyUntil = now.Add(time.Second)
 	cost := n
+	l.over = time.Time{}
 	for b := range l.held {
 		took := l.takeFrom(&l.held[b], now, n)
 		if n -= took; l.held[b].local && took > 0 {
@@ -121,6 +122,13 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 	if units, _, at := l.ask(now); units > 0 {
 		m.alarms.set(l, latest(at, now))
 	}
+}
+
+// Lost says that an item of n units that Take has charged has not left, because it came too late to be sent, or could not be. What it
+// was granted counts as not used in time.
+func (l *Lease) Lost(n int64) {
+	n = l.machine.class.costOf(n)
+	l.counts.Used, l.counts.Expired = l.counts.Used-n, l.counts.Expired+n
 }
 
 // class returns what the store has to know of the class for this bucket.

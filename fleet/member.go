@@ -351,6 +351,20 @@ func (b *Budget) Left(now time.Time) {
 	b.lease.Left(now)
 }
 
+// Over returns until when the item that Take has charged last may leave; see hand.Over.
+func (b *Budget) Over() time.Time {
+	b.member.mu.Lock()
+	defer b.member.mu.Unlock()
+	return b.lease.Over()
+}
+
+// Lost says that an item of n units that Take has charged has not left; see Lease.Lost.
+func (b *Budget) Lost(n int64) {
+	b.member.mu.Lock()
+	defer b.member.mu.Unlock()
+	b.lease.Lost(n)
+}
+
 // Estimate implements limit.Estimator.
 func (b *Budget) Estimate(now time.Time, ahead, n int64) time.Time {
 	b.member.mu.Lock()

@@ -77,7 +77,16 @@ func (n *node) passes(now time.Time, cost *Cost) (passes, contested bool) {
 type departure struct {
 	from    *node // the class that it leaves
 	now     time.Time
-	settles bool // the caller calls Left when it has left
+	settles bool      // the caller calls Left when it has left
+	over    time.Time // until when it may leave, as far as it is charged; zero: at any time
+}
+
+// sooner returns the earlier of two times of which the zero time stands for none.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // charge charges a cost to a node and to those above it. since is since when those beneath
@@ -112,6 +121,9 @@ func (d *departure) charge(n *node, since time.Time, cost *Cost) (ready time.Tim
 	}
 	if units > 0 {
 		n.limiter.Take(later(own, ready.Add(-n.pace.slack)), d.now, units)
+		if n.borrower != nil {
+			d.over = sooner(d.over, n.borrower.over())
+		}
 		n.payer = d.from
 		if d.settles && n.alone {
 			n.leavingSince = d.now

@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"math"
 	"time"
 
 	"shaper/limit"
@@ -42,7 +43,7 @@ func offer(now time.Time, c *Class, it *Item) Verdict {
 		return Full
 	}
 	if passes, contested := c.passes(now, &it.Cost); passes {
-		d := departure{&c.node, now, it.Settles}
+		d := departure{from: &c.node, now: now, settles: it.Settles}
 		if d.letGo(it); contested {
 			c.update(now)
 		}
@@ -94,7 +95,7 @@ func (c *Class) Pass(now time.Time, cost Cost) bool {
 		return false
 	}
 	c.tally.waited(0)
-	d := departure{&c.node, now, true}
+	d := departure{from: &c.node, now: now, settles: true}
 	if d.depart(now, &cost, nil); contested {
 		c.update(now)
 	}
@@ -124,7 +125,7 @@ func release(now time.Time, root *node) *Item {
 		return nil
 	}
 	c.remove(it)
-	d := departure{&c.node, now, it.Settles}
+	d := departure{from: &c.node, now: now, settles: it.Settles}
 	d.letGo(it)
 	d.pay(&it.Cost)
 	c.update(now)
@@ -140,7 +141,10 @@ func (d *departure) letGo(it *Item) {
 		it.since = it.arrived
 	}
 	d.depart(it.since, &it.Cost, it)
-	it.charged, it.arrived = c, d.now
+	it.charged, it.arrived, it.lasts = c, d.now, 0
+	if !d.over.IsZero() {
+		it.lasts = uint32(min(max(d.over.Sub(d.now), 1), math.MaxUint32))
+	}
 }
 
 // depart charges a cost to every class on the path, and offers it to their shadows. Its source
@@ -182,6 +186,21 @@ func left(now, then time.Time, c *Class, cost *Cost) {
 	c.update(now)
 	root.wake(now)
 	retireIfUnused(now, c)
+}
+
+// Return offers an item again whose turn has come to nothing. It goes before all others, and waits however
+// long that takes and although the queue may be full. What its turn was charged is lost; only windows give
+// it back. It may leave at once if the class does not count it any more.
+func (c *Class) Return(now time.Time, it *Item) Verdict {
+	if charged := it.charged; charged != nil {
+		it.Left(it.arrived)
+		if it.Asks {
+			charged.Provider().Answered(now, false)
+		}
+		charged.Provider().Unused(now, it.arrived, it.Cost)
+	}
+	it.First, it.Accepted = true, true
+	return c.Enter(now, it)
 }
 
 // Cancel takes an item out of the queue, and reports whether it waited there. If it did

@@ -36,6 +36,7 @@ func (f *Flow) Class() *Class { return f.class }
 // that. The owner calls Left for each ticket that may leave; see Item.Settles.
 func (f *Flow) Ask(now time.Time, cost Cost, busy bool) Verdict {
 	f.ticket.Cost, f.ticket.Held, f.ticket.Busy = cost, cost.Bytes, busy
+	f.ticket.First, f.ticket.Accepted = false, false
 	if f.mirrored != nil {
 		f.mirrored.Send(now, cost)
 	}
@@ -46,8 +47,15 @@ func (f *Flow) Ask(now time.Time, cost Cost, busy bool) Verdict {
 	return f.class.Enter(now, &f.ticket)
 }
 
-// Verdict returns what became of a ticket that has waited; see Item.Verdict.
-func (f *Flow) Verdict() Verdict { return f.ticket.Verdict() }
+// Turn returns what becomes of a ticket that has waited, when the owner is told: Leaves, TooLong as in
+// Item.Verdict, or Waits if the ticket has perished, as in Item.HasPerished. Then it waits before all others, and the
+// owner is told again.
+func (f *Flow) Turn(clock func() time.Time) Verdict {
+	if f.class == nil || !f.ticket.HasPerished(clock) {
+		return f.ticket.verdict
+	}
+	return f.class.Return(clock(), &f.ticket)
+}
 
 // Left says that what was allowed to leave has left at now, or never will. It tells the
 // class that was charged, even if the flow has moved to another class since.
@@ -74,5 +82,6 @@ func (f *Flow) Move(now time.Time, class *Class) Verdict {
 	case class == nil:
 		return Leaves
 	}
+	f.ticket.First = false
 	return class.Enter(now, &f.ticket)
 }

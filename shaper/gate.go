@@ -72,6 +72,8 @@ type borrower interface {
 	bare() limit.Limiter
 	idle(now time.Time) // no item may leave that waits beneath the class
 	left(now time.Time) // the item that was charged last has left, if bare waits for that
+	over() time.Time    // until when that item may leave; zero: at any time
+	lost(n int64)       // an item of n units that was charged has not left, and will be charged again
 }
 
 // budgeted is a limiter around budgets of a fleet.
@@ -280,6 +282,9 @@ func (g *gate) amend(now, then time.Time, units int64) {
 func (g *gate) takeBack(now, then time.Time, units int64) {
 	g.regain(now)
 	limit.AmendWindows(bare(g.limiter), now, then, units)
+	if g.borrower != nil {
+		g.borrower.lost(-units)
+	}
 }
 
 // signal says that the provider has refused something; see throttle.signal.

@@ -129,6 +129,7 @@ type Item struct {
 	place   leaky.Element[Item] // its place there
 	charged *Class              // the class that it has left; nil: none
 	verdict Verdict             // what became of it after it waited
+	lasts   uint32              // how many nanoseconds after arrived it may be sent, as far as 32 bits go; 0: at any time
 	source  *Source             // sends copies of it to the shadows on its path; nil: it has sent none
 }
 
@@ -138,6 +139,13 @@ func (it *Item) Departed() time.Time { return it.arrived }
 // Verdict returns what became of an item that has waited, when Owner is told: Leaves, or TooLong if it has turned out that
 // it would wait longer than max_wait. Then it was not charged.
 func (it *Item) Verdict() Verdict { return it.verdict }
+
+// HasPerished reports whether what a fleet has granted for the item is over by now, and the item has not been sent yet. The owner
+// asks right before it sends the item, and then does not send it: Class.Return offers it again. Between the turn of an
+// item and its sending, a process may lose its processor, and then another member has the next slot too soon after.
+func (it *Item) HasPerished(clock func() time.Time) bool {
+	return it.lasts > 0 && it.verdict == Leaves && clock().Sub(it.arrived) > time.Duration(it.lasts)
+}
 
 // mirror returns what sends copies of a patient item to shadows; nil for no item, and for
 // one that is not patient.

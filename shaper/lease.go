@@ -164,6 +164,12 @@ func (l *leased) idle(time.Time) {}
 // left implements borrower.
 func (l *leased) left(time.Time) {}
 
+// over implements borrower.
+func (l *leased) over() (at time.Time) { return at }
+
+// lost implements borrower.
+func (l *leased) lost(int64) {}
+
 // Estimate implements limit.Estimator.
 func (l *leased) Estimate(now time.Time, ahead, n int64) time.Time {
 	return l.Limiter.Next(now, ahead, n)

@@ -132,6 +132,11 @@ type Budget interface {
 	Owe(now time.Time, units int64, until time.Time)
 	// Left says that the item which Take has charged last has left at now: its gap counts from then.
 	Left(now time.Time)
+	// Over returns until when the item that Take has charged last may leave: what the fleet has granted for it is
+	// over then. The zero time says that it may leave at any time.
+	Over() time.Time
+	// Lost says that an item of n units that Take has charged has not left. What it was granted is lost.
+	Lost(n int64)
 	// RefusedUntil returns until when a window has nothing for an item of n units, as the store has said when it was asked for no
 	// more. It returns a time that has passed if the store has not, or if the units are in hand.
 	RefusedUntil(now time.Time, n int64) time.Time

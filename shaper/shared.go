@@ -108,6 +108,21 @@ func (s *shared) left(now time.Time) {
 	}
 }
 
+// over implements borrower.
+func (s *shared) over() (at time.Time) {
+	for _, b := range s.budgets {
+		at = sooner(at, b.Over())
+	}
+	return at
+}
+
+// lost implements borrower.
+func (s *shared) lost(n int64) {
+	for _, b := range s.budgets {
+		b.Lost(n)
+	}
+}
+
 // ask tells the budgets what waits in the class and beneath it. An item of n units may be next. Nothing is wanted if
 // what waits beneath the class cannot leave before somebody tells it.
 func (s *shared) ask(now time.Time, n int64) {
@@ -318,6 +333,12 @@ func (l *lent) idle(time.Time) {}
 
 // left implements borrower.
 func (l *lent) left(time.Time) {}
+
+// over implements borrower.
+func (l *lent) over() (at time.Time) { return at }
+
+// lost implements borrower.
+func (l *lent) lost(int64) {}
 
 // Next implements limit.Limiter.
 func (l *lent) Next(now time.Time, ahead, n int64) time.Time { return l.Estimate(now, ahead, n) }

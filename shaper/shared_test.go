@@ -45,6 +45,8 @@ type fakeBudget struct {
 	opens              time.Time // nothing more comes before, as far as it knows
 	refused            time.Time // nor before that, as the store says
 	left               time.Time // when an item has left last, as the class says
+	over               time.Time // until when it may leave
+	lost               int64     // units of items that have not left
 }
 
 func (b *fakeBudget) Next(now time.Time, ahead, n int64) time.Time {
@@ -77,6 +79,8 @@ func (b *fakeBudget) RefusedUntil(_ time.Time, n int64) time.Time {
 	return b.refused
 }
 func (b *fakeBudget) Left(now time.Time)        { b.left = now }
+func (b *fakeBudget) Over() time.Time           { return b.over }
+func (b *fakeBudget) Lost(n int64)              { b.lost += n }
 func (b *fakeBudget) Hold(time.Time, time.Time) {}
 func (b *fakeBudget) Owe(_ time.Time, units int64, until time.Time) {
 	b.owed, b.owedTill = b.owed+units, until

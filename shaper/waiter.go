@@ -95,21 +95,19 @@ func (w *Waiter) wait(ctx context.Context, cost Cost, busy bool) error {
 	}
 	now := time.Now()
 	verdict := w.flow.Ask(now, cost, busy)
-	if verdict != Waits {
-		return w.refusal(now, verdict, cost)
-	}
-	select {
-	case <-w.leaves:
-		return w.refusal(time.Now(), w.flow.Verdict(), cost)
-	case <-ctx.Done():
-		if !w.flow.Cancel(time.Now()) {
+	for ; verdict == Waits; verdict = w.flow.Turn(time.Now) {
+		select {
+		case <-w.leaves:
+		case <-ctx.Done():
+			if w.flow.Cancel(time.Now()) {
+				// If somebody moves a deadline back just as it passes, the error is gone. A nil
+				// would let out what has just been cancelled.
+				return cmp.Or(ctx.Err(), os.ErrDeadlineExceeded)
+			}
 			<-w.leaves // the pacer has just let it go
-			return w.refusal(time.Now(), w.flow.Verdict(), cost)
 		}
-		// If somebody moves a deadline back just as it passes, the error is gone. A nil
-		// would let out what has just been cancelled.
-		return cmp.Or(ctx.Err(), os.ErrDeadlineExceeded)
 	}
+	return w.refusal(now, verdict, cost)
 }
 
 // left says that the item has left now.

@@ -1,0 +1,93 @@
+package conn
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"shaper/limit"
+	"shaper/shaper"
+)
+
+// A brief share has nothing in hand until it is open. Then so many items come to their turns too late to be sent.
+type brief struct {
+	usedUp
+	open    atomic.Bool
+	turns   atomic.Int64
+	perish  int64
+	wasLast time.Time // when the last turn was; the lock of the tree guards it
+}
+
+func (s *brief) Budget(int, string) shaper.Budget { return briefBudget{share: s} }
+
+type briefBudget struct {
+	usedUpBudget
+	share *brief
+}
+
+func (briefBudget) RefusedUntil(time.Time, int64) (at time.Time) { return at }
+func (b briefBudget) Next(now time.Time, _, _ int64) time.Time {
+	if b.share.open.Load() {
+		return now
+	}
+	return limit.Never
+}
+func (b briefBudget) Take(_, now time.Time, _ int64) {
+	b.share.turns.Add(1)
+	b.share.wasLast = now
+}
+func (b briefBudget) Over() (at time.Time) {
+	if b.share.turns.Load() <= b.share.perish {
+		return b.share.wasLast // which has passed when the item is about to be sent
+	}
+	return at
+}
+
+// What comes to its turn too late for its slot of a fleet is not sent then, in any kind of class. It leaves later, whole and in
+// its order.
+func TestPerishedLeavesLater(t *testing.T) {
+	const perish = 3
+	for _, c := range []struct{ protocol, rate, text string }{
+		{"udp", "1000 packets/s", "abc"},
+		{"tcp", "1MB/s", "abc"},
+		{"tcp", "1000 connections/s", "abc"},
+		{"lines", "1000 messages/s", "a\nb\nc\n"},
+		{"http", "1MB/s", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"},
+	} {
+		t.Run(c.protocol+" "+c.rate, func(t *testing.T) {
+			r, share := bare(t), &brief{perish: perish}
+			var addr string
+			var conns <-chan tcpConn
+			datagrams := bindUDP(t, "127.0.0.1:0")
+			if addr = datagrams.LocalAddr().String(); c.protocol != "udp" {
+				addr, conns = listen(t)
+			}
+			r.shaper.Shares(map[string]shaper.Share{"c": share})
+			r.reload("[fleet.prod]\naddress = \"127.0.0.1:1\"\n" + class("c", c.rate, `shared = "prod"`) + listener("l", c.protocol, addr, "c"))
+			waits := func() bool { return r.shaper.Class("c").Backlog().Items > 0 }
+			if c.protocol == "udp" {
+				client := dialUDP(t, r.addr("l"))
+				for _, one := range c.text {
+					send(t, client, string(one))
+				}
+				until(t, "all wait", func() bool { return r.shaper.Class("c").Backlog().Items == int64(len(c.text)) })
+			} else {
+				send(t, r.dial("l"), c.text)
+				until(t, "it waits", waits)
+			}
+			share.open.Store(true)
+			r.shaper.Told("c", "")
+			if c.protocol == "udp" {
+				for _, one := range c.text {
+					expect(t, datagrams, string(one))
+				}
+			} else {
+				expect(t, next(t, conns), c.text)
+			}
+			if n, least := share.turns.Load(), int64(perish+1); n < least {
+				t.Errorf("%d items have had their turns, want %d at least", n, least)
+			}
+			until(t, "nothing waits", func() bool { return !waits() && r.Sessions()[0].Waiting == 0 })
+		})
+	}
+}
