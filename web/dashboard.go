@@ -13,11 +13,12 @@ type Dashboard struct {
 	handler http.Handler
 	screens screens
 	history *history
+	worked  func() time.Duration // how long this thread has worked; threadTime, except in tests
 }
 
 // New returns a dashboard that shows a source.
 func New(source Source) *Dashboard {
-	d := &Dashboard{source: source, screens: screens{open: map[string]*screen{}}, history: newHistory()}
+	d := &Dashboard{source: source, screens: screens{open: map[string]*screen{}}, history: newHistory(), worked: threadTime}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /events/{view...}", func(w http.ResponseWriter, r *http.Request) {
 		if no := d.ServeEvents(w, r, r.PathValue("view"), mostStreams); no != nil {

@@ -16,4 +16,5 @@
 //	source     [Source]: what the dashboard asks the daemon
 //	guard      who may ask: the field Host, and what a browser may do with the answer
 //	asset      the files of the pages
+//	thread_linux, thread_other  how long a thread has worked
 package web

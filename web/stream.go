@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -21,7 +22,7 @@ const (
 // effort is how much of a processor the dashboard takes for a view, or for its samples: 1/effort.
 const effort = 400
 
-// pause returns how long to wait after something that took so long: as long as keeps to effort, and
+// pause returns how long to wait after work that took so long: as long as keeps to effort, and
 // at least a time.
 func pause(took, least time.Duration) time.Duration { return max(least, effort*took) }
 
@@ -86,6 +87,9 @@ func (d *Dashboard) next(view string, of *screen) (text []byte, due time.Time) {
 	if now.Before(of.due) {
 		return of.event, of.due
 	}
+	runtime.LockOSThread() // to wait for others, such as the store of a fleet, is no effort
+	defer runtime.UnlockOSThread()
+	before := d.worked()
 	shown := d.view(view)
 	if shown == nil {
 		return nil, now
@@ -98,7 +102,7 @@ func (d *Dashboard) next(view string, of *screen) (text []byte, due time.Time) {
 	}
 	event.WriteByte('\n') // the second one, which ends it
 	of.event = event.Bytes()
-	of.due = time.Now().Add(min(pause(time.Since(now), streamPause), longestWait))
+	of.due = time.Now().Add(min(pause(d.worked()-before, streamPause), longestWait))
 	return of.event, of.due
 }
 

@@ -33,7 +33,8 @@ func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes"} }
 // served runs a test with a dashboard that is served, on a clock that moves when all wait.
 func served(t *testing.T, source *fake, test func(t *testing.T, d *Dashboard, p *pipes)) {
 	synctest.Test(t, func(t *testing.T) {
-		d := New(source)
+		d, began := New(source), time.Now()
+		d.worked = func() time.Duration { return time.Since(began) } // work takes as long as it sleeps
 		p := &pipes{make(chan net.Conn), make(chan struct{})}
 		server := &http.Server{Handler: d, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute}
 		go server.Serve(p)
@@ -249,6 +250,21 @@ func TestEffort(t *testing.T) {
 			t.Errorf("after %v it pauses %v, not %v", took, got, want)
 		}
 	}
+}
+
+// A view that waits for others, such as the store of a fleet, takes no processor meanwhile: it comes as often as one that does not.
+func TestWaitingIsNoEffort(t *testing.T) {
+	served(t, &fake{work: func() { time.Sleep(20 * time.Millisecond) }}, func(t *testing.T, d *Dashboard, p *pipes) {
+		d.worked = threadTime
+		events, _, hang := p.look(t, "sessions")
+		defer hang()
+		eventOf(t, events)
+		began := time.Now()
+		eventOf(t, events)
+		if took := time.Since(began); took > longestWait/2 { // 1.02 s, unless the machine needs 12 ms of work for a view
+			t.Errorf("the next event came after %v", took)
+		}
+	})
 }
 
 // The end of its server's context ends the streams.
