@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"shaper/limit"
+	"shaper/policy"
 	"shaper/shaper"
+	"shaper/stats"
 )
 
 // A brief share has nothing in hand until it is open. Then so many items come to their turns too late to be sent.
@@ -89,5 +91,26 @@ func TestPerishedLeavesLater(t *testing.T) {
 			}
 			until(t, "nothing waits", func() bool { return !waits() && r.Sessions()[0].Waiting == 0 })
 		})
+	}
+}
+
+// Datagrams whose session ends between their turn and their return are dropped, and counted.
+func TestPerishedOfAnEndedSession(t *testing.T) {
+	r, share := bare(t), &brief{perish: 1 << 40}
+	r.shaper.Shares(map[string]shaper.Share{"c": share})
+	r.reload("[fleet.prod]\naddress = \"127.0.0.1:1\"\n" + class("c", "1000 packets/s", `shared = "prod"`) + listener("l", "udp", policy.Discard, "c"))
+	c := r.shaper.Class("c")
+	send(t, dialUDP(t, r.addr("l")), "abc")
+	until(t, "it waits", func() bool { return c.Backlog().Items == 1 })
+	share.open.Store(true)
+	it := c.Release(time.Now())
+	if it == nil {
+		t.Fatal("nothing has its turn")
+	}
+	share.open.Store(false)
+	it.Owner.(*datagrams).direction.session.abort(stats.OK)
+	it.Owner.Leave(time.Now())
+	if items, n := r.dropped("c", stats.Reset); c.Backlog().Items != 0 || items != 1 || n != 3 {
+		t.Errorf("%d items wait, and %d of %d bytes are dropped, want one of 3", c.Backlog().Items, items, n)
 	}
 }

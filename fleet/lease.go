@@ -58,8 +58,8 @@ type slotTime struct {
 
 // Counts are totals of a Lease.
 type Counts struct {
-	Used     int64 // units that left
-	Expired  int64 // units that were not used in time
+	Used     int64 // units that items have taken
+	Expired  int64 // units that were not used in time, or whose items were not sent in time
 	Returned int64 // units that were given back
 }
 
@@ -124,12 +124,9 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 	}
 }
 
-// Lost says that an item of n units that Take has charged has not left, because it came too late to be sent, or could not be. What it
-// was granted counts as not used in time.
-func (l *Lease) Lost(n int64) {
-	n = l.machine.class.costOf(n)
-	l.counts.Used, l.counts.Expired = l.counts.Used-n, l.counts.Expired+n
-}
+// Lost says that an item of n units has not left, because it came too late to be sent, or could not be. What it was granted counts as
+// used, and also as not used in time.
+func (l *Lease) Lost(n int64) { l.counts.Expired += l.machine.class.costOf(n) }
 
 // class returns what the store has to know of the class for this bucket.
 func (l *Lease) class() *Class {

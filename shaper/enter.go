@@ -188,9 +188,9 @@ func left(now, then time.Time, c *Class, cost *Cost) {
 	retireIfUnused(now, c)
 }
 
-// Return offers an item again whose turn has come to nothing. It goes before all others, and waits however
-// long that takes and although the queue may be full. What its turn was charged is lost; only windows give
-// it back. It may leave at once if the class does not count it any more.
+// Return offers an item again whose turn has come to nothing. If it has waited in this class, it goes before
+// all others, and waits however long that takes and although the queue may be full. What its turn was charged
+// is lost; only windows give it back. It may leave at once if the class does not count it any more.
 func (c *Class) Return(now time.Time, it *Item) Verdict {
 	if charged := it.charged; charged != nil {
 		it.Left(it.arrived)
@@ -199,7 +199,8 @@ func (c *Class) Return(now time.Time, it *Item) Verdict {
 		}
 		charged.Provider().Unused(now, it.arrived, it.Cost)
 	}
-	it.First, it.Accepted = true, true
+	waited := it.charged == c // else its owner has moved to c just now
+	it.First, it.Accepted = waited, waited
 	return c.Enter(now, it)
 }
 

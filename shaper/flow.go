@@ -82,6 +82,6 @@ func (f *Flow) Move(now time.Time, class *Class) Verdict {
 	case class == nil:
 		return Leaves
 	}
-	f.ticket.First = false
+	f.ticket.First, f.ticket.Accepted = false, false
 	return class.Enter(now, &f.ticket)
 }

@@ -147,6 +147,14 @@ func (it *Item) HasPerished(clock func() time.Time) bool {
 	return it.lasts > 0 && it.verdict == Leaves && clock().Sub(it.arrived) > time.Duration(it.lasts)
 }
 
+// behind returns the item that follows this one in the queue of its class; nil if none does.
+func (it *Item) behind() *Item {
+	if e := it.place.Next(); e != nil {
+		return e.Value
+	}
+	return nil
+}
+
 // mirror returns what sends copies of a patient item to shadows; nil for no item, and for
 // one that is not patient.
 func (it *Item) mirror() *Source {

@@ -34,6 +34,9 @@ func (s *shared) overdueItem(now time.Time) *Item {
 	c := s.class
 	c.refresh(now)
 	it := c.asChild.upcoming().asChild.head
+	for it != nil && it.First && it.class.needsNoRoom(it) { // it has had a turn, and those behind it wait longer than it does
+		it = it.behind()
+	}
 	if it == nil {
 		return nil
 	}

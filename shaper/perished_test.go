@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,7 +46,7 @@ func TestPerishedItemWaitsAgain(t *testing.T) {
 			go func() { ends <- "quick " + errorOf(quick.Wait(bg, Cost{Messages: 1}, false)) }()
 			synctest.Wait()
 			grant := func() (end string) {
-				time.Sleep(time.Second)
+				time.Sleep(leavePatience / 10) // after that the class goes on, whatever was said of the last item
 				if b.have, b.over = 1, time.Now().Add(over); over == 0 {
 					b.over = time.Time{}
 				}
@@ -84,11 +85,17 @@ func errorOf(err error) string {
 	return err.Error()
 }
 
-// A ticket that has perished once goes before others only until it has left, and only in that class.
+// A ticket that has perished once goes before others, and needs no room, only until it has left, and only in that class.
 func TestPerishedGoesFirstOnce(t *testing.T) {
 	one, other := shared20(), shared20()
 	one.Shared, other.Shared, other.Name = "prod", "prod", "other"
-	for _, moves := range []bool{false, true} {
+	one.Overflow, other.Overflow = policy.Refuse, policy.Refuse
+	for i := range 4 {
+		moves, full := i&1 != 0, i&2 != 0
+		one.Queue.Items.N, other.Queue.Items.N = 9, 9
+		if full {
+			one.Queue.Items.N, other.Queue.Items.N = 1, 1
+		}
 		inBubble(t, func(t *testing.T, s *Shaper) {
 			shares := map[string]Share{"acme": &fakeShare{budgets: map[string]*fakeBudget{}}, "other": &fakeShare{budgets: map[string]*fakeBudget{}}}
 			s.Shares(shares)
@@ -105,7 +112,7 @@ func TestPerishedGoesFirstOnce(t *testing.T) {
 			var late Flow
 			turns := make(wakeUp, 1)
 			late.Init(from, delayed{turns, &times})
-			late.Ask(time.Now(), Cost{Messages: 1}, false)
+			late.Ask(time.Now(), Cost{Messages: 1, Packets: 1}, false)
 			grant(from, delay-1)
 			<-turns
 			if late.Turn(time.Now) != Waits {
@@ -122,17 +129,116 @@ func TestPerishedGoesFirstOnce(t *testing.T) {
 				late.Left(time.Now())
 			}
 			before := &noting{}
-			from.Enter(time.Now(), &Item{Owner: before, Cost: Cost{Messages: 1}})
+			from.Enter(time.Now(), &Item{Owner: before, Cost: Cost{Messages: 1, Packets: 1}})
+			var verdict Verdict
 			if moves {
-				late.Move(time.Now(), from)
+				verdict = late.Move(time.Now(), from)
 			} else {
-				late.Ask(time.Now(), Cost{Messages: 1}, false)
+				verdict = late.Ask(time.Now(), Cost{Messages: 1, Packets: 1}, false)
+			}
+			if (verdict == Full) != full {
+				t.Errorf("moved: %v: the verdict is %v where there is room: %v", moves, verdict, !full)
 			}
 			if grant(from, time.Hour); before.left.Load() != 1 || len(turns) != 0 {
 				t.Errorf("moved: %v: the ticket goes before one that came before it", moves)
 			}
 		})
 	}
+}
+
+// A ticket that perishes after its flow has moved to another class has not waited there: it goes behind those that have, and the queue
+// there may have no room for it.
+func TestPerishedInAnotherClass(t *testing.T) {
+	one, other := shared20(), shared20()
+	one.Shared, other.Name, other.Overflow = "prod", "other", policy.Refuse
+	for most, want := range map[int64]Verdict{1: Full, 2: Waits} {
+		other.Queue.Items.N = most
+		inBubble(t, func(t *testing.T, s *Shaper) {
+			share := &fakeShare{budgets: map[string]*fakeBudget{}}
+			s.Shares(map[string]Share{"acme": share})
+			s.Apply([]policy.Class{one, other})
+			from, to, times := s.Class("acme"), s.Class("other"), 1
+			var late Flow
+			turns := make(wakeUp, 1)
+			late.Init(from, delayed{turns, &times})
+			late.Ask(time.Now(), Cost{Messages: 1, Packets: 1}, false)
+			share.budgets["0"].have, share.budgets["0"].over = 1, time.Now().Add(delay-1)
+			s.Told("acme", "")
+			<-turns
+			to.Enter(time.Now(), &Item{Owner: &noting{}, Cost: Cost{Messages: 1}}) // leaves
+			before := &noting{}
+			to.Enter(time.Now(), &Item{Owner: before, Cost: Cost{Messages: 1, Packets: 1}})
+			if late.Move(time.Now(), to) != Waits {
+				t.Fatal("the ticket waits, although it has had its turn")
+			}
+			if v := late.Turn(time.Now); v != want {
+				t.Fatalf("the verdict is %v, want %v", v, want)
+			}
+			if time.Sleep(60 * time.Millisecond); before.left.Load() != 1 || len(turns) != 0 {
+				t.Error("the ticket goes before one that came to its class before it")
+			}
+		})
+	}
+}
+
+// A request that perishes is in flight no more, until it has left.
+func TestPerishedRequestIsNotInFlight(t *testing.T) {
+	conf := shared20()
+	conf.InFlight = 1
+	shareOf(t, conf, func(s *Shaper, share *fakeShare, c *Class) {
+		times, b := 1, share.budgets["0"]
+		w := NewRequestWaiter(c)
+		w.flow.ticket.Owner = delayed{w.leaves, &times}
+		done := make(chan error, 1)
+		go func() { done <- w.Wait(bg, Cost{Messages: 1}, false) }()
+		for _, want := range []int{0, 1} {
+			synctest.Wait()
+			b.have, b.over = 1, time.Now().Add(delay-1)
+			s.Told("acme", "")
+			time.Sleep(2 * delay)
+			if n := c.InFlight(); n != want {
+				t.Errorf("%d requests are in flight, want %d", n, want)
+			}
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What waits behind an item that has perished is refused if the window of the fleet turns out to be used up for longer than it may wait.
+func TestRefusedBehindAPerishedOne(t *testing.T) {
+	conf := policy.DefaultClass("acme")
+	conf.Rate, conf.Algorithm, conf.MaxWait, conf.Overflow = rateOf("1000 messages/h"), policy.FixedWindow, unit.Duration(10*second), policy.Refuse
+	shareOf(t, conf, func(s *Shaper, share *fakeShare, c *Class) {
+		b, times, turns := share.budgets["0"], 1, make(wakeUp, 1)
+		var late Flow
+		late.Init(c, delayed{turns, &times})
+		late.Ask(time.Now(), Cost{Messages: 1}, false)
+		all := make([]*judged, 3)
+		for i := range all {
+			all[i] = &judged{}
+			all[i].item = &Item{Owner: all[i], Cost: Cost{Messages: 1}}
+			c.Enter(time.Now(), all[i].item)
+		}
+		b.have, b.over = 1, time.Now().Add(delay-1)
+		s.Told("acme", "")
+		<-turns
+		if late.Turn(time.Now) != Waits {
+			t.Fatal("the ticket has not perished")
+		}
+		b.refused = time.Now().Add(time.Hour)
+		s.Told("acme", "")
+		time.Sleep(second)
+		for i, j := range all {
+			if !slices.Equal(j.verdicts, []Verdict{TooLong}) {
+				t.Errorf("item %d gets the verdicts %v, want that it is refused", i, j.verdicts)
+			}
+		}
+		if n := c.Backlog().Items; n != 1 {
+			t.Errorf("%d wait, want the one that has had its turn", n)
+		}
+	})
 }
 
 // A ticket that is refused has no slot that could be over, although the one before it had.

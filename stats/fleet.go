@@ -61,7 +61,7 @@ type SharedReading struct {
 	Calls    uint64  `json:"calls"`
 	Age      Seconds `json:"age_seconds"`      // since this process has joined
 	Used     uint64  `json:"used"`             // units that have left
-	Expired  uint64  `json:"expired"`          // units that were not used in time
+	Expired  uint64  `json:"expired"`          // units that were not used in time, or whose items were not sent in time
 	Returned uint64  `json:"returned"`         // units that were given back
 	Fallback Seconds `json:"fallback_seconds"` // how long the store has been away, all in all
 	Error    string  `json:"error,omitempty"`  // of the last call; "": it was answered
