@@ -343,7 +343,10 @@ func TestHTTPRefusal(t *testing.T) {
 		{Refusal{}, false, "Retry-After: 1"},
 		{Refusal{Wait: 1}, false, "Retry-After: 1"},
 		{Refusal{Wait: 2*time.Second + 1}, false, "Retry-After: 3"},
-		{Refusal{Wait: 1<<63 - 1}, true, "Retry-After: 9223372037"},
+		{Refusal{Wait: 1<<63 - 2}, true, "Retry-After: 9223372037"},
+		{Refusal{Wait: 1<<63 - 1, Position: 1, Expected: 1<<63 - 1}, true, "X-Queue-Position: 1"}, // it never ends
+		{Refusal{Wait: 1<<63 - 1, Policy: "acme", Quota: 30, Window: time.Second}, false,
+			"RateLimit-Policy: \"acme\";q=30;w=1\r\nRateLimit: \"acme\";r=0\r\nX-RateLimit-Limit: 30\r\nX-RateLimit-Remaining: 0"},
 		{Refusal{Wait: 3 * time.Second, Policy: "acme", Quota: 30, Window: time.Second}, false,
 			"Retry-After: 3\r\nRateLimit-Policy: \"acme\";q=30;w=1\r\nRateLimit: \"acme\";r=0;t=3" +
 				"\r\nX-RateLimit-Limit: 30\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: 3"},

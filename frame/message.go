@@ -88,7 +88,7 @@ func (t Throttle) Pause(now time.Time) time.Duration {
 // A Refusal is what a refused client is told.
 type Refusal struct {
 	Now    time.Time     // for the Date field; the zero time leaves it out
-	Wait   time.Duration // how long until the same request would find room
+	Wait   time.Duration // how long until the same request would find room; the longest Duration stands for ever
 	Policy string        // the name of the limit, for people; "" leaves out the RateLimit fields
 	Quota  int64         // how much the limit allows in each Window
 	Window time.Duration

@@ -7,11 +7,13 @@ import (
 )
 
 // AppendRefusal implements Link: it appends a 429 without a body, which is valid for HEAD too.
-// Seconds are rounded up, so that a client that waits for them does not come too early.
+// Seconds are rounded up, so that a client that waits for them does not come too early. A wait that never ends has no field.
 func (l *httpLink) AppendRefusal(dst []byte, m *Message, r Refusal) []byte {
-	wait := max(seconds(r.Wait), 1)
-	dst = append(dst, "HTTP/1.1 429 Too Many Requests\r\nRetry-After: "...)
-	dst = strconv.AppendInt(dst, wait, 10)
+	wait, ends := max(seconds(r.Wait), 1), r.Wait < math.MaxInt64
+	dst = append(dst, "HTTP/1.1 429 Too Many Requests"...)
+	if ends {
+		dst = appendNumber(dst, "Retry-After", wait)
+	}
 	if r.Policy != "" {
 		dst = append(dst, "\r\nRateLimit-Policy: "...)
 		dst = appendName(dst, r.Policy)
@@ -21,11 +23,16 @@ func (l *httpLink) AppendRefusal(dst []byte, m *Message, r Refusal) []byte {
 		dst = strconv.AppendInt(dst, max(seconds(r.Window), 1), 10)
 		dst = append(dst, "\r\nRateLimit: "...)
 		dst = appendName(dst, r.Policy)
-		dst = append(dst, ";r=0;t="...)
-		dst = strconv.AppendInt(dst, wait, 10)
+		dst = append(dst, ";r=0"...)
+		if ends {
+			dst = append(dst, ";t="...)
+			dst = strconv.AppendInt(dst, wait, 10)
+		}
 		dst = appendNumber(dst, "X-RateLimit-Limit", r.Quota)
 		dst = appendNumber(dst, "X-RateLimit-Remaining", 0)
-		dst = appendNumber(dst, "X-RateLimit-Reset", wait)
+		if ends {
+			dst = appendNumber(dst, "X-RateLimit-Reset", wait)
+		}
 	}
 	if r.Position > 0 {
 		dst = appendNumber(dst, "X-Queue-Position", int64(r.Position))
