@@ -39,7 +39,7 @@ var costField = func() field[Class] {
 }()
 
 var costFields = []field[Cost]{
-	one("header", headerNameForm, func(c *Cost) *string { return &c.Header }, parseHeaderName),
+	one("header", fieldNameForm, func(c *Cost) *string { return &c.Header }, parseFieldName),
 	one("json", jsonPathForm, func(c *Cost) *Path { return &c.JSON }, parseJSONPath),
 	onlyIntegers(one("bytes", unitsForm, func(c *Cost) *int64 { return &c.Bytes }, parseUnits)),
 	yesNo("segments", func(c *Cost) *bool { return &c.Segments }),
@@ -48,12 +48,12 @@ var costFields = []field[Cost]{
 }
 
 var settleFields = []field[Place]{
-	one("header", headerNameForm, func(p *Place) *string { return &p.Header }, parseHeaderName),
+	one("header", fieldNameForm, func(p *Place) *string { return &p.Header }, parseFieldName),
 	one("json", jsonPathForm, func(p *Place) *Path { return &p.JSON }, parseJSONPath),
 }
 
 var signalFields = []field[Signal]{
-	one("header", headerNameForm, func(s *Signal) *string { return &s.Header }, parseHeaderName),
+	one("header", fieldNameForm, func(s *Signal) *string { return &s.Header }, parseFieldName),
 	one("json", jsonPathForm, func(s *Signal) *Path { return &s.JSON }, parseJSONPath),
 	require(alsoIntegers(many("equals", equalsForm, func(s *Signal) *[]string { return &s.Equals }, anyText))),
 }

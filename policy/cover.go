@@ -22,7 +22,7 @@ func warnRules(r *report, p *Policy, inKernel map[string]bool) {
 			if inKernel[rule.Class] && !rule.ProxyOnly() {
 				continue // it is for packets of a device
 			}
-			r.warn(ruleKey(i), "it can never match: no listener has this name, protocol and port together", "change it or remove it")
+			r.warn(ruleKey(i), "it can never match: "+c.whyNowhere(rule), "change it or remove it")
 			continue
 		}
 		if by, found := c.coveredBy(i); found {
@@ -80,6 +80,14 @@ func (c *coverage) firstListener(rule *Rule) *listenerRules {
 		}
 	}
 	return nil
+}
+
+// whyNowhere says why a rule applies to no listener.
+func (c *coverage) whyNowhere(rule *Rule) string {
+	if slices.ContainsFunc(c.listeners, func(l Listener) bool { return rule.isFor(&l) }) {
+		return "no listener with this name, protocol and port has what the rule looks at"
+	}
+	return "no listener has this name, protocol and port together"
 }
 
 // covers reports whether each key of rule j matches all that the key of rule i matches.

@@ -19,6 +19,7 @@ var foreign = map[string][]string{
 	"prio": {"priority"}, "type": {"algorithm", "protocol"}, "key": {"per"}, "by": {"per"}, "maxconn": {"max_connections", "max_sessions"},
 	"concurrency": {"in_flight"}, "timeout": {"idle_timeout", "max_wait", "deadline"},
 	"src": {"source"}, "source_ip": {"source"}, "client": {"source"}, "sport": {"source_port"}, "dst": {"destination"}, "dest": {"destination"},
+	"destination_addr": {"recipient"}, "dest_addr": {"recipient"}, "to": {"recipient"}, "sender": {"source_addr"},
 	"dport": {"port"}, "sni": {"server_name"}, "url": {"path", "upstream", "address"}, "uri": {"path", "address"},
 	"ssl": {"tls"}, "cert": {"tls"}, "certificate": {"tls"}, "check": {"health"}, "healthcheck": {"health"}, "lb": {"balance"},
 	"whitelist": {"allow"}, "blacklist": {"deny"}, "password": {"password_file", "users"}, "auth": {"users"},

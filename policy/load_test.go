@@ -499,6 +499,7 @@ class = "a"
 	}
 	const covered = "16:3: rule[2]: it can never match: rule 1 (line 13) covers it; move it up or remove it"
 	const nowhere = "13:3: rule[1]: it can never match: no listener has this name, protocol and port together; change it or remove it"
+	const without = "13:3: rule[1]: it can never match: no listener with this name, protocol and port has what the rule looks at; change it or remove it"
 	for name, tt := range map[string]struct{ text, want string }{
 		"rate 0":       {strings.Replace(head, "1mbit", "0mbit", 1), `3:8: class.a.rate: "0bit" lets nothing pass; a rate above 0, unless this is to block`},
 		"unused class": {head + "[class.b]\nrate = \"1mbit\"\n", "13:2: class.b: it is never used; name it in a listener or a rule"},
@@ -549,6 +550,7 @@ class = "a"
 		"a proxy anywhere": {strings.Replace(head, "127.0.0.1:1\"", "192.0.2.1:1\"\naccept_proxy = [\"10.0.0.0/8\", \"::/0\"]", 1),
 			`6:31: listener.x.accept_proxy: "::/0" are all addresses, and whoever sends a PROXY header may claim any; the networks of your proxies only`},
 		"a proxy on this machine": {strings.Replace(head, "127.0.0.1:1\"", "127.0.0.1:1\"\naccept_proxy = \"0.0.0.0/0\"", 1), ""},
+		"what no listener has":    {head + rule(`recipient = "1*"`), without},
 		"port of no listener":     {head + rule(`port = 80`), nowhere},
 	} {
 		t.Run(name, func(t *testing.T) {

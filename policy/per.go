@@ -52,6 +52,12 @@ const (
 const perForm = `"source", "source/24", "source/56", "source-port", "connection", "destination", "bind", "user", "server_name", "system_id", "source_addr", ` +
 	`"recipient", "host", "method", "path", "path:/v1/*/x" or "header:X-Api-Key", or a list of up to three`
 
+// perKinds are the words of perForm that stand alone.
+var perKinds = []string{
+	string(BySource), string(BySourcePort), string(ByConnection), string(ByDestination), string(ByBind), string(ByUser), string(ByServerName),
+	string(BySystemID), string(BySourceAddr), string(ByRecipient), string(ByHost), string(ByMethod), string(ByPath),
+}
+
 // hostPrefix is the length of the IPv6 prefix that counts as one client, unless a policy says
 // otherwise. A client that has one address has all of its /64 (RFC 6177, RFC 7934).
 const hostPrefix = 64
@@ -108,7 +114,11 @@ func parsePart(s string) (PerPart, error) {
 	if name, _, found := strings.Cut(s, ":"); found {
 		return PerPart{}, complain(perForm, "a colon follows %q", name) // and then maybe the value of a field of HTTP
 	}
-	return PerPart{}, complain(perForm, "%q is not something that can have a bucket", s)
+	form := perForm
+	if ours := meant(s, perKinds); ours != "" {
+		form = fmt.Sprintf("did you mean %q?", ours)
+	}
+	return PerPart{}, complain(form, "%q is not something that can have a bucket", s)
 }
 
 // parsePrefixes reads the length of the prefix of a source, if there is one.

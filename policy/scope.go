@@ -7,7 +7,12 @@ import (
 
 // appliesTo reports whether the rule can match a connection or a message of the listener.
 func (r *Rule) appliesTo(l *Listener) bool {
-	return matches(r.Listener, l.Name) && matches(r.Protocol, l.Protocol) && r.hasWhatItLooksAt(l) && r.mayMatchPort(l)
+	return r.isFor(l) && r.hasWhatItLooksAt(l)
+}
+
+// isFor reports whether the rule may match the name, the protocol and a port of the listener.
+func (r *Rule) isFor(l *Listener) bool {
+	return matches(r.Listener, l.Name) && matches(r.Protocol, l.Protocol) && r.mayMatchPort(l)
 }
 
 // matches reports whether a key of a rule matches a value. A key without values matches all.

@@ -97,7 +97,7 @@ func TestTCWarnings(t *testing.T) {
 		{"messages", "mark = true\n", "mark = true\n[listener.web]\nlisten = \"127.0.0.1:2\"\nprotocol = \"http\"\nupstream = \"echo:\"\nclass = \"acme\"\n[[rule]]\nclass = \"otp\"\npath = \"/v1/*\"\n",
 			`t.toml:32:3: rule[1]: it looks at messages, and the kernel knows none: there they do not belong to class "otp", but to that of their connection; a class that is in no [tc.DEVICE]`},
 		{"user whom nobody asks for", "[tc.eth0]\n", "[[rule]]\nclass = \"otp\"\nuser = \"ops\"\n[tc.eth0]\nmark = true\n",
-			`t.toml:19:3: rule[1]: it can never match: no listener has this name, protocol and port together; change it or remove it`},
+			`t.toml:19:3: rule[1]: it can never match: no listener with this name, protocol and port has what the rule looks at; change it or remove it`},
 	} {
 		_, warnings, err := Parse("t.toml", []byte(strings.Replace(kernelPolicy, c.from, c.to, 1)))
 		if err != nil || len(warnings) != 1 || warnings[0].Error() != c.want {

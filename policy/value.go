@@ -110,19 +110,28 @@ func parseInclude(s string) (string, error) {
 // headerKey is what the keys of a rule about fields of HTTP begin with.
 const headerKey = "header:"
 
-const headerNameForm = `the name of a field, like "header:X-Api-Key"`
+const (
+	headerNameForm = `the name of a field, like "header:X-Api-Key"`
+	fieldNameForm  = `the name of a field, like "X-Cost"`
+)
 
-// parseHeaderName checks the name of a field of HTTP (RFC 9110, 5.6.2).
-func parseHeaderName(s string) (string, error) {
+// parseHeaderName checks the name of a field of HTTP that stands behind headerKey.
+func parseHeaderName(s string) (string, error) { return parseName(s, headerNameForm) }
+
+// parseFieldName checks the name of a field of HTTP that stands alone.
+func parseFieldName(s string) (string, error) { return parseName(s, fieldNameForm) }
+
+// parseName checks the name of a field of HTTP (RFC 9110, 5.6.2). form says what is allowed.
+func parseName(s, form string) (string, error) {
 	const others = "!#$%&'*+-.^_`|~"
 	bad := func(r rune) bool {
 		return r > '~' || !isName(string(r)) && !strings.ContainsRune(others, r)
 	}
 	if name, _, found := strings.Cut(s, ":"); found {
-		return "", complain(headerNameForm, "a colon follows %q", name) // and then a value, which may be secret
+		return "", complain(form, "a colon follows %q", name) // and then a value, which may be secret
 	}
 	if s == "" || len(s) > 64 || strings.ContainsFunc(s, bad) {
-		return "", complain(headerNameForm, "%q cannot be the name of a field", s)
+		return "", complain(form, "%q cannot be the name of a field", s)
 	}
 	return s, nil
 }
