@@ -35,7 +35,6 @@
 //	field      builds the fields of which the schema consists
 //	describe   what a policy may contain
 //	decode     decodes a table of the file by its fields
-//	foreign    what people write for a key, and where it belongs
 //	syntax     parses TOML, and continues after a mistake
 //	node       the values of a TOML file, with their positions
 //
@@ -94,6 +93,7 @@
 //	address    reads addresses, ports and prefixes, and compares addresses
 //	name       paths, and the names of unix sockets
 //	errors     mistakes and warnings, with their positions
+//	foreign    what people write for a key or a word, and where it belongs
 //	text       lists of values, and the name that was probably meant
 //	key        the names of keys in errors
 package policy

@@ -230,6 +230,7 @@ func TestRefusedBehindAPerishedOne(t *testing.T) {
 		b.refused = time.Now().Add(time.Hour)
 		s.Told("acme", "")
 		time.Sleep(second)
+		synctest.Wait()
 		for i, j := range all {
 			if !slices.Equal(j.verdicts, []Verdict{TooLong}) {
 				t.Errorf("item %d gets the verdicts %v, want that it is refused", i, j.verdicts)
