@@ -54,7 +54,7 @@ cost = { header = "X-Tokens", default = 10, max = 100 }
 algorithm = "fixed-window"
 rate      = "1000 messages/h"
 [class.dns]
-rate  = "1 packets/s"
+rate  = "6 packets/min" # so that one waits for longer than a scrape is old
 queue = "1 packets"
 [class.logins]
 rate     = "50 connections/s"
