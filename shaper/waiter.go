@@ -93,8 +93,7 @@ func (w *Waiter) wait(ctx context.Context, cost Cost, busy bool) error {
 	if w.flow.Class() == nil {
 		return ctx.Err()
 	}
-	now := time.Now()
-	verdict := w.flow.Ask(now, cost, busy)
+	verdict := w.flow.Ask(time.Now(), cost, busy)
 	for ; verdict == Waits; verdict = w.flow.Turn(time.Now) {
 		select {
 		case <-w.leaves:
@@ -107,19 +106,19 @@ func (w *Waiter) wait(ctx context.Context, cost Cost, busy bool) error {
 			<-w.leaves // the pacer has just let it go
 		}
 	}
-	return w.refusal(now, verdict, cost)
+	return w.refusal(verdict, cost)
 }
 
 // left says that the item has left now.
 func (w *Waiter) left() { w.flow.Left(time.Now()) }
 
 // refusal returns the error for a verdict; nil if the item leaves.
-func (w *Waiter) refusal(now time.Time, v Verdict, cost Cost) error {
+func (w *Waiter) refusal(v Verdict, cost Cost) error {
 	switch v {
 	case Full:
-		return &RefusedError{ErrQueueFull, w.flow.class.Estimate().Retry(now, cost)}
+		return &RefusedError{ErrQueueFull, w.flow.class.Estimate().Retry(time.Now(), cost)}
 	case TooLong:
-		return &RefusedError{ErrTooLong, w.flow.class.Estimate().Retry(now, cost)}
+		return &RefusedError{ErrTooLong, w.flow.class.Estimate().Retry(time.Now(), cost)}
 	}
 	return nil
 }

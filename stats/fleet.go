@@ -60,7 +60,7 @@ type SharedReading struct {
 	Leased   int64   `json:"leased"`  // units in hand
 	Calls    uint64  `json:"calls"`
 	Age      Seconds `json:"age_seconds"`      // since this process has joined
-	Used     uint64  `json:"used"`             // units that have left
+	Used     uint64  `json:"used"`             // units that items have taken
 	Expired  uint64  `json:"expired"`          // units that were not used in time, or whose items were not sent in time
 	Returned uint64  `json:"returned"`         // units that were given back
 	Fallback Seconds `json:"fallback_seconds"` // how long the store has been away, all in all
