@@ -9,8 +9,8 @@ import (
 )
 
 // All is several limits at once: an item leaves when each of them allows it, and it is charged
-// to each. So whatever one of them promises holds. It is also what a schedule closes: nothing
-// leaves in its Closed time.
+// to each. So whatever one of them promises holds. An All may have a closed time, in which
+// nothing leaves: a schedule or quiet hours.
 //
 // The first limit is the one whose rate changes with SetRate. The others have rates of their
 // own; see Parts.
@@ -19,16 +19,18 @@ type All struct {
 	closed Span
 }
 
-// A Span is a time from From on, and before Until. The zero Span contains nothing.
+// A Span is the time from From until Until, without Until itself. The zero Span contains nothing.
 type Span struct{ From, Until time.Time }
 
 // Contains reports whether t is in the span.
 func (s Span) Contains(t time.Time) bool { return !t.Before(s.From) && t.Before(s.Until) }
 
-// Next returns when an item of n units leaves at now or later, if nothing leaves in the span and ahead
-// units leave before it. next says when the item would leave if there were no span. What is ahead of
-// the item when the span begins leaves after it: as late as that takes, or as late as what has left by
-// then still holds it up.
+// Next is Limiter.Next for a limiter from which nothing leaves in the span. next is its Next without
+// the span.
+//
+// Some of the units ahead leave before the span begins. If the item does not, it leaves after the span,
+// behind the rest of them: at the later of two times, one as if all units ahead were still to leave, and
+// one as if only the rest were, from the end of the span on.
 func (s Span) Next(now time.Time, ahead, n int64, next func(now time.Time, ahead, n int64) time.Time) time.Time {
 	at := next(now, ahead, n)
 	switch {
@@ -68,12 +70,12 @@ func Parts(l Limiter) []Limiter {
 
 // Next implements Limiter. With nothing ahead it is exact. Else it takes the units ahead to
 // leave as each limit by itself lets them; if another one delays them, the item may leave later
-// than Next says, and never sooner. What is ahead when the Closed time begins leaves after it.
+// than Next says, and never sooner. What is ahead when the closed time begins leaves after it.
 func (a *All) Next(now time.Time, ahead, n int64) time.Time {
 	return a.closed.Next(now, ahead, n, a.next)
 }
 
-// next is Next without the Closed time.
+// next is Next without the closed time.
 func (a *All) next(now time.Time, ahead, n int64) time.Time {
 	_, at := a.last(now, ahead, n)
 	return at
@@ -91,7 +93,7 @@ func (a *All) last(now time.Time, ahead, n int64) (part int, at time.Time) {
 }
 
 // Holding returns which limit an item of n units waits for at now: its number among the Parts
-// of l, and until when. If it waits for the end of the Closed time, part is their number. If it
+// of l, and until when. If it waits for the end of the closed time, part is len(Parts(l)). If it
 // need not wait, until is not after now.
 func Holding(l Limiter, now time.Time, n int64) (part int, until time.Time) {
 	if s, ok := l.(*settlingAll); ok {

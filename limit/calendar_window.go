@@ -25,7 +25,7 @@ type CalendarWindow struct {
 	start, end time.Time // of this window; without a monotonic reading
 	used       int64     // units in this window
 	owed       int64     // units that have left, and that no window has counted yet
-	ebbs       ebbs      // of the units to pay at the beginning of a window
+	ebbs       ebbs      // low-water marks of what a window had to pay when it began, for Amend
 }
 
 // NewCalendarWindow returns a limiter from which nothing has left at now.
@@ -79,9 +79,10 @@ func (w *CalendarWindow) SetRate(now time.Time, rate unit.Rate, _ int64) {
 	w.limit = windowLimit(rate, w.windows.Period.Nominal())
 }
 
-// Memory implements Limiter. Used[1] is when the window began, in seconds since 1970: At is of
-// the clock of now, which may differ from the wall clock when somebody remembers. What is owed
-// stands in the place of what the window has let out, as in counters.
+// Memory implements Limiter. Used[0] is what the window has let out, or if something is owed that,
+// as a negative number, as in counters. Used[1] is when the window began by the wall clock, in
+// seconds since 1970. At says the same by the clock of now, and cannot replace it: by the time of
+// Remember, the two clocks may differ.
 func (w *CalendarWindow) Memory(now time.Time) (m Memory, whole bool) {
 	w.turn(now)
 	m = Memory{Until: now, At: byClockOf(now, w.start), Used: [2]int64{w.used, w.start.Unix()}}
@@ -98,8 +99,8 @@ func (w *CalendarWindow) Memory(now time.Time) (m Memory, whole bool) {
 	return m, true
 }
 
-// setBack is how far the wall clock may be set back at a boundary without a limiter that was
-// forgotten opening its last window again.
+// setBack is for how long after its last window a limiter is not forgotten. If the wall clock is set
+// back by no more than that, the limiter still knows the window, and does not open it again.
 const setBack = time.Hour
 
 // Remember implements Limiter. The limiter may have been that of another key.
@@ -113,8 +114,8 @@ func (w *CalendarWindow) Remember(m Memory) {
 	}
 }
 
-// Record implements Recorder: what the window has let out, and when it began, which is no time
-// from now on.
+// Record implements Recorder. Its numbers are Memory.Used: when the window began counts from 1970, and
+// not from now.
 func (w *CalendarWindow) Record(now time.Time) []int64 {
 	m, _ := w.Memory(now)
 	if !m.Until.After(now) {
@@ -132,10 +133,11 @@ func (w *CalendarWindow) Recall(then time.Time, record []int64) bool {
 	return true
 }
 
-// mostApart is how far the wall clock may have been set in the time of a record.
+// mostApart bounds how far the beginning of a window may be from the time of its record: a window lasts
+// a month at most, but somebody may have set the clock. A record beyond that is damaged.
 const mostApart = 366 * 24 * time.Hour
 
-// turn is advance, and notes what there is to pay in a window that begins.
+// turn is advance. If a window begins, turn notes in ebbs what it has to pay.
 func (w *CalendarWindow) turn(now time.Time) {
 	before := w.start
 	if w.advance(now); !w.start.Equal(before) {
@@ -156,8 +158,8 @@ func (w *CalendarWindow) advance(now time.Time) {
 	}
 }
 
-// after returns when the window begins that is n windows after this one. Mostly n is 1, and the
-// calendar need not be asked.
+// after returns when the n-th window after this one begins. Mostly n is 1, and the calendar need not
+// be asked.
 func (w *CalendarWindow) after(n int64) time.Time {
 	if n == 1 {
 		return w.end

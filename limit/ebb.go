@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// An ebb says that so many units of all that had left still counted at a time.
+// An ebb is a low-water mark: how many units of all that had left still counted at a time.
 type ebb struct {
 	at    time.Time
 	units int64
 }
 
-// ebbs tell how much of an item still counts that left at some time before: no more than counted of
-// all items at any moment since. Why: a bucket that lacks u units is full, and a window that has u
-// units to pay has paid them, no later than if the item had cost u less. From that moment on it makes
-// no difference how much less it has cost.
+// ebbs bound what an item may get back that turns out to cost less than it was charged: no more than
+// the lowest mark since it left. Why: suppose that at some moment u units of all items counted. If
+// the item had cost u less, nothing would have counted then: the bucket would have been full, and the
+// window would have had nothing to pay. To have cost even less would have changed nothing.
 //
-// They are kept as far as they are the least since their time, so their units rise. Old ones are
+// Only a mark that is lower than all later ones matters, so their units rise. Old marks are
 // joined; see thin.
 type ebbs []ebb
 
@@ -24,7 +24,7 @@ type ebbs []ebb
 // of what it was charged, a bucket uses two thirds of its rate with 8, and all of it with 64.
 const mostEbbs = 64
 
-// note notes that so many units count at a time. Times never go back.
+// note adds a mark, and drops those that are not lower. Times never go back.
 func (e *ebbs) note(at time.Time, units int64) {
 	kept := *e
 	for len(kept) > 0 && kept[len(kept)-1].units >= units {
@@ -36,8 +36,8 @@ func (e *ebbs) note(at time.Time, units int64) {
 	*e = append(kept, ebb{at, units})
 }
 
-// thin joins the older half in twos. So the latest times are exact, and those before are known to within a
-// part of their age. What left between two that are joined gets less back than it might.
+// thin joins the older half of the marks in pairs: the later time, and the lower mark. An item that left
+// between the two may get less back than it could, and never more. Later items lose nothing.
 func (e ebbs) thin() ebbs {
 	half := len(e) / 2
 	for i := range half / 2 {
@@ -46,8 +46,8 @@ func (e ebbs) thin() ebbs {
 	return append(e[:half/2], e[half:]...)
 }
 
-// giveBack returns how many of n units still count that an item costs less which left at the time
-// then. They do not count any more afterwards.
+// giveBack returns how many units an item gets back that left at the time then, and that costs n units
+// less than it was charged: n, or the lowest mark since then if that is less. It lowers the marks by that.
 func (e *ebbs) giveBack(then time.Time, n int64) int64 {
 	since := slices.IndexFunc(*e, func(b ebb) bool { return b.at.After(then) })
 	if since < 0 {

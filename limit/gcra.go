@@ -36,7 +36,7 @@ type GCRA struct {
 	burst int64
 	tat   time.Time // TAT is tat + owed/rate
 	owed  int64     // units
-	ebbs  ebbs      // of the units that the bucket lacks
+	ebbs  ebbs      // low-water marks of the units that the bucket lacks, for Amend
 }
 
 // NewGCRA returns a bucket that is full at now. A burst below 1 counts as 1.
@@ -149,8 +149,7 @@ func (g *GCRA) Memory(now time.Time) (m Memory, whole bool) {
 	return Memory{Until: g.after(g.owed), At: g.tat, Used: [2]int64{g.owed}}, true
 }
 
-// Remember implements Limiter. A memory that no GCRA has had, as in a file that somebody has written by
-// hand, owes at least nothing.
+// Remember implements Limiter. A negative debt, as from a file that somebody has edited, counts as none.
 func (g *GCRA) Remember(m Memory) { g.tat, g.owed, g.ebbs = m.At, max(m.Used[0], 0), g.ebbs[:0] }
 
 // arrive moves TAT to now if TAT has passed.

@@ -20,7 +20,7 @@
 //	sliding_window   a sliding window, approximated by two counts
 //	sliding_log      a sliding window that is exact
 //	window           what the windows share
-//	ebb              how much of what has left still counts
+//	ebb              low-water marks, which bound what a correction gives back
 //	start            when a limiter took the place of another one
 //	clock            time that never goes back; sums that do not overflow
 //	limit            what every algorithm implements
@@ -82,8 +82,8 @@ type Memory struct {
 	Used  [2]int64  // its meaning depends on the algorithm
 }
 
-// A Window is a Limiter that counts what leaves in a time. With a higher rate it lets more leave at once, and it does not
-// end sooner.
+// A Window is a Limiter that counts what leaves in a window of time. A higher rate makes the window hold more, and not
+// shorter.
 type Window interface {
 	Limiter
 	// NextAt is Next if another rate holds from now on.

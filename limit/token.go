@@ -25,7 +25,7 @@ type Token struct {
 	clock  // since rate.Limiter fills twice if time goes back
 	bucket *rate.Limiter
 	rate   unit.Rate
-	ebbs   ebbs // of the tokens that are missing
+	ebbs   ebbs // low-water marks of the tokens that are missing, for Amend
 }
 
 // NewToken returns a bucket that is full at now. A burst below 1 counts as 1.

@@ -45,7 +45,7 @@ type counters struct {
 	used   int64         // units in this window
 	before int64         // units in the window before it; 0 without weigh
 	owed   int64         // units that have left, and that no window has counted yet
-	ebbs   ebbs          // of the units to pay at the beginning of a window
+	ebbs   ebbs          // low-water marks of what a window had to pay when it began, for Amend
 }
 
 func newCounters(now time.Time, rate unit.Rate, window time.Duration, weigh bool) counters {
