@@ -29,29 +29,29 @@ type Class struct {
 	// Stats are the counters of the class and those beneath it. Enter and Release count
 	// waiting. Whoever moves the bytes counts what was sent, dropped or refused.
 	Stats      *stats.Class
-	tally      *Tally       // counts in Stats, and for the classes above
+	tally      *Tally       // counts in Stats, and in those of the classes above
 	keys       *keys        // the buckets of the class, which are its children; nil: it has none
 	quiet      *quietGroups // the groups of the class, or of a bucket, by the quiet hours of recipients; nil: it has none
 	quietOf    *Class       // the class whose group it is; nil: it is none
 	trial      *Trial       // drives the tree of this class with copies; nil: none does, or one drives the class above
-	makeShadow shadowMaker  // makes shadow
+	makeShadow shadowMaker  // makes shadow when a policy asks for it
 
-	terms // for anybody, without a lock
+	terms // what anybody may ask without a lock
 
-	// joined counts the sessions that have joined the class, or messages, if these tell buckets or groups apart. The
-	// lock of the tree guards that of a bucket; that of a class of the policy changes without it.
+	// joined counts the sessions that have joined the class. If messages tell its buckets or groups apart, it counts
+	// messages. In a bucket, the lock of the tree guards it. In a class of the policy, it changes without the lock.
 	joined atomic.Int64
 
 	// Guarded by the lock of the tree.
 	conf       policy.Class
-	backing    backing // of its budget, outside of this process
+	backing    backing // its budget outside of this process: in a ledger, or in a fleet
 	former     *Class  // the class that this one has replaced; nil: none
 	heir       *Class  // the class that has replaced this one, and goes on from where it was; nil: none
 	shadow     shadow  // computes what the class would do; nil: the class does it
-	slots              // the sessions that are open
+	slots              // which sessions are open, and which wait for a slot
 	membership         // what only a bucket has
 
-	node // the place in the tree, with groups and the lock of its own
+	node // the place in the tree; it says itself which lock guards what
 }
 
 // terms are what anybody may ask of a class without a lock. Only the holder of the lock
@@ -77,8 +77,8 @@ func (t *terms) publish(conf policy.Class) {
 	t.retry.Store(packRetry(conf))
 }
 
-// packRetry returns the retry of a policy as one number, which takes no memory of its own; 0
-// if there is none, or if the class enforces nothing.
+// packRetry returns the retry of a policy as one number, so that an atomic holds it: Max in the upper 16
+// bits, InFlight in the lower. It is 0 if there is no retry, or if the class enforces nothing.
 func packRetry(conf policy.Class) uint32 {
 	if conf.Shadow {
 		return 0
@@ -185,8 +185,8 @@ func moveInFlight(now time.Time, c *Class, n int) {
 	}
 }
 
-// put puts another policy in force for the class, without its buckets. The caller holds
-// the lock of the tree, and calls update afterwards.
+// put puts another policy in force for the class, but not for its buckets. The limiter goes on
+// from where it was. The caller holds the lock of the tree, and calls update afterwards.
 func (c *Class) put(now time.Time, conf policy.Class, next *pace) {
 	c.regain(now)
 	if c.shadow != nil && conf.Shadow {
@@ -200,8 +200,9 @@ func (c *Class) put(now time.Time, conf policy.Class, next *pace) {
 	c.backing.note(now)
 }
 
-// endShadow returns the gate that limits the class. If the class has a shadow, that ends,
-// and its gate is returned.
+// endShadow ends the shadow of the class, if it has one. It returns the gate that has what
+// was charged so far: that of the shadow, or else that of the class. The caller holds the
+// lock of the tree.
 func (c *Class) endShadow(now time.Time) *gate {
 	if c.shadow != nil {
 		return c.shadow.end(now)
@@ -210,7 +211,8 @@ func (c *Class) endShadow(now time.Time) *gate {
 }
 
 // install puts a policy in force, with its pace and its limiter. If the policy has
-// `shadow`, the shadow gets the limiter.
+// `shadow`, a new shadow gets the limiter; a shadow that is there keeps its own. The caller
+// holds the lock of the tree, unless nobody else knows the class yet.
 func (c *Class) install(now time.Time, conf policy.Class, p *pace, l limit.Limiter) {
 	if conf.Shadow && c.shadow == nil {
 		c.shadow, l = c.makeShadow(now, conf, bare(l), shadowStats(c)), limitless{}

@@ -20,8 +20,11 @@ import "time"
 // as much; above a level that held, three in 100 at most. If it sees such refusals at a level that
 // holds, it tests them in the same way, once for each rest.
 //
-// A policy may lower the top to the level, or below it, for a while. Then the class is paced at the top, and
-// the level waits until the top is above it again. If the top fails, the level goes down from there.
+// A schedule or `shaper set` may lower the top to the level, or below it, for a while. Then the class is
+// paced at the top, and keeps the level for when the top is above it again. If the top fails, the level
+// goes down from there.
+//
+// The lock of the tree guards a learner.
 type learner struct {
 	top, floor float64 // messages a second: the bounds of the pace
 
@@ -30,7 +33,7 @@ type learner struct {
 	low, high float64 // the ends of the bracket; 0: not found
 	rest      rest
 	usual     refusals // what is refused at levels that hold
-	failed    attempt  // the level that failed, until a lower one is judged; zero: there is none
+	failed    attempt  // the level that failed first, until a lower one is judged; zero: there is none
 	fails     int      // how many levels have failed in a row
 
 	// The epoch.
@@ -55,11 +58,11 @@ func (s *refusals) add(sent, refused int) {
 	s.sent, s.refused = s.sent+float64(sent), s.refused+float64(refused)
 }
 
-// An attempt is a level at which so much was refused that a lower one is tried.
+// An attempt compares a level with a lower one, to see whether that is refused less.
 type attempt struct {
-	level, share float64
-	tests        bool    // the level holds; the attempt tests the usual share
-	high         float64 // of the bracket before that test
+	level, share float64 // the higher level, and which share was refused there
+	tests        bool    // the higher level holds; the attempt tests whether its share is usual
+	high         float64 // with tests: the upper end of the bracket before
 }
 
 // A rest is the time in which no higher level is tried.
@@ -83,7 +86,7 @@ const (
 
 func newLearner(top, floor float64) *learner { return &learner{top: top, floor: floor, level: top} }
 
-// bound changes the bounds. What was found stays, also while the top is not above it. If nothing was
+// bound changes the bounds. A level that was found stays, even if it is above the new top. If none was
 // found, the level is the new top.
 func (l *learner) bound(top, floor float64) {
 	if l.found {
@@ -98,7 +101,7 @@ func (l *learner) bound(top, floor float64) {
 	l.begin(0)
 }
 
-// part returns which part of its rate the class has.
+// part returns the pace as a part of the top, which is the rate of the class: 1 at most.
 func (l *learner) part() float64 {
 	if l.level >= l.top {
 		return 1
@@ -106,11 +109,11 @@ func (l *learner) part() float64 {
 	return l.level / l.top
 }
 
-// learns reports whether there is a pace to try. A rate may be lowered to the floor for a while.
+// learns reports whether there is a pace to try. There is none while a rate is lowered to the floor.
 func (l *learner) learns() bool { return l != nil && l.top > l.floor }
 
-// goOn goes on from what another learner has found: a level, and the ends of its bracket. A level
-// that held counts, not one that was tried above it.
+// goOn goes on from what a learner of an earlier process has found: its level, and the ends of its
+// bracket. If a level was tried above low, which held, goOn goes on from low.
 func (l *learner) goOn(now time.Time, level, low, high float64) {
 	if low > 0 {
 		level = low
@@ -134,8 +137,9 @@ func (l *learner) goOn(now time.Time, level, low, high float64) {
 // begin begins an epoch. The next stale answers are not about its level.
 func (l *learner) begin(stale int) { l.sent, l.refused, l.stale = 0, 0, stale }
 
-// answered judges an answer. inFlight is how many requests have no answer yet. It reports
-// whether the level has changed.
+// answered counts an answer, and judges the level when enough of them have come. inFlight is how many
+// requests have no answer yet: if the level changes, their answers are about the level before. answered
+// reports whether the level has changed.
 func (l *learner) answered(now time.Time, refused bool, inFlight int) (changed bool) {
 	if l.stale--; l.stale >= 0 || now.Before(l.settled) || !l.learns() {
 		return false
@@ -209,7 +213,8 @@ func (l *learner) fail(now time.Time) {
 // lower takes a part of the level away, half of it at most.
 func (l *learner) lower(part float64) { l.level = max(l.floor, l.level*(1-min(part, 0.5))) }
 
-// isUsual reports whether a share shows that the level which failed has not caused the refusals.
+// isUsual reports whether a share of refusals shows that they are not about the pace: it has not fallen
+// by half below the level that failed.
 func (l *learner) isUsual(share float64) bool {
 	return l.failed.share > 0 && l.failed.share < rare && l.fails <= 1 && share >= l.failed.share/2
 }
@@ -230,7 +235,7 @@ func (l *learner) pass(now time.Time) {
 		l.dismiss(now)
 		return
 	}
-	if l.level > l.top { // what has held is less
+	if l.level > l.top { // the top has held, and says nothing about the level
 		l.begin(0)
 		return
 	}

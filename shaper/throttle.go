@@ -26,10 +26,10 @@ import (
 type throttle struct {
 	until    time.Time     // nothing leaves before
 	pause    time.Duration // the last pause for which the provider gave no time; 0: none since the last success
-	withheld int           // how many sixteenths of the rate are taken away
+	withheld int           // how many shares of the rate are taken away
 	since    time.Time     // when a share came back last, or a signal took shares away
 	learner  *learner      // finds the limit of the provider; nil: nobody has asked for it
-	witness  *witness      // instead of learner, if the class is in the shadow
+	witness  *witness      // instead of learner, in a class with `shadow`
 }
 
 // clone returns a throttle that goes on as this one does. Neither changes the other.
@@ -62,9 +62,10 @@ const (
 	regainEvery = 10 * time.Second
 )
 
-// signal says that the provider has refused something at now. wait is how long the
+// signal notes that the provider has refused something as too fast. wait is how long the
 // provider wants nothing more; 0 if it does not say. signal reports whether a pause begins
-// with that. If not, the class pauses already: what was refused left before the pause.
+// with that. If not, the class pauses already, and what was refused had left before. Then
+// only a wait can make the pause longer.
 func (t *throttle) signal(now time.Time, wait time.Duration, conf policy.OnThrottle) (begins bool) {
 	if conf == (policy.OnThrottle{}) {
 		conf = policy.DefaultOnThrottle
@@ -80,15 +81,17 @@ func (t *throttle) signal(now time.Time, wait time.Duration, conf policy.OnThrot
 	return begins
 }
 
-// afterSignal returns how many sixteenths to take away after another signal.
+// afterSignal returns how many shares to withhold after another signal: half of those that
+// the class still has go.
 func (t *throttle) afterSignal() int { return min((shares+t.withheld)/2, shares-1) }
 
 // nextRegain returns when the class gets its next share back.
 func (t *throttle) nextRegain() time.Time { return later(t.since, t.until).Add(regainEvery) }
 
-// hasten returns when something leaves that would leave at a time if no share came back, and not before from.
-// The result is exact until the next share comes back. Beyond that it takes the flow as
-// constant from then on.
+// hasten corrects an estimate for the shares that come back. at is when something would leave
+// if none came back, and from is now. With each share, what remains of the wait becomes
+// shorter as the rate becomes higher. The result is exact if it is before the next share
+// comes back. Beyond that it takes what is ahead to leave evenly, at the rate of the moment.
 func (t *throttle) hasten(from, at time.Time) time.Time {
 	step := t.nextRegain()
 	for share := time.Duration(shares - t.withheld); share < shares && at != limit.Never; share++ {
