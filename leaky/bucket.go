@@ -55,8 +55,8 @@ func Piece(rate unit.Rate) int64 { return Quantum(rate) / 2 }
 // at most rate*(t(j)-t(i)) + rate*slack + cost(j). The last two terms are at
 // most a Piece each, also if 16/15 of the rate stands for the rate.
 //
-// The arithmetic is that of debt, which is exact. The bucket moves base back
-// only by what it takes from lag.
+// The arithmetic is that of debt, which is exact. The bucket moves its base, from
+// which the debt counts, back only by what it takes from lag.
 type Bucket struct {
 	limit.Start
 	debt
@@ -66,7 +66,7 @@ type Bucket struct {
 	// The last item, for Amend.
 	taken   time.Time     // when it left
 	cost    int64         // what it was charged
-	shorter time.Duration // by how much its gap is shorter
+	shorter time.Duration // by how much its gap was made shorter; taken from lag
 }
 
 // maxLag bounds what the bucket makes up for. It covers a few time slices of a

@@ -41,14 +41,15 @@ func (g *Gap) Next(now time.Time, ahead, _ int64) time.Time {
 	return limit.After(free, g.rate.Time(ahead))
 }
 
-// Take implements limit.Limiter. An item that leaves too early adds its gap to what is left of the one before.
+// Take implements limit.Limiter. If an item leaves before the gap has ended, what is left of that gap is
+// added to its own.
 func (g *Gap) Take(_, now time.Time, n int64) {
 	owed, part := g.rest(now)
 	g.cost, g.taken = min(n+owed, maxCost), now
 	g.Left(now.Add(part), now, n)
 }
 
-// rest returns what is left of the gap at now: so many units, and a part of one.
+// rest returns what is left of the gap at now: so many units, and the time of a part of one.
 func (g *Gap) rest(now time.Time) (units int64, part time.Duration) {
 	rest := limit.After(g.last, g.rate.Time(g.cost)).Sub(now)
 	switch {
@@ -61,7 +62,7 @@ func (g *Gap) rest(now time.Time) (units int64, part time.Duration) {
 	return units, max(rest-g.rate.Time(units), 0)
 }
 
-// Left implements limit.Settler, for the last item.
+// Left implements limit.Settler. It moves the beginning of the gap to now: only the last item has a gap.
 func (g *Gap) Left(now, _ time.Time, _ int64) {
 	if now.After(g.last) {
 		g.last = now
