@@ -36,8 +36,8 @@ func open(ctx context.Context, class *shaper.Class, who policy.Conn) (*place, er
 	return p, nil
 }
 
-// acquire waits for a slot as the proxy does, for max_wait at most, but it does not wait at all if overflow is
-// refuse.
+// acquire waits for a slot as the proxy does, for max_wait at most. If overflow is refuse, it does not
+// wait at all, not even the 250 ms of the proxy.
 func (p *place) acquire(ctx context.Context) error {
 	acquired := make(slotOwner, 1)
 	if p.slot.Acquire(p.class, acquired) {

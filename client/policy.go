@@ -13,7 +13,8 @@ import (
 
 // A Policy is the classes of a policy file in this program: the same names, rates, trees and
 // schedules as in a daemon that has this file. Each process has budgets of its own. Listeners
-// and rules of the file mean nothing here, and may be missing. Close ends it. Several goroutines may use it.
+// and rules of the file mean nothing here, and may be missing. Any number of goroutines may use a Policy
+// at the same time. The caller closes it.
 type Policy struct {
 	path   string
 	shaper *shaper.Shaper
@@ -27,8 +28,8 @@ type Policy struct {
 	clock   func() time.Time // time.Now; tests set it
 }
 
-// clockPatience is how long a schedule may be wrong after a suspend, which timers do not notice, or
-// after somebody has set the clock.
+// clockPatience is how often a schedule is compared with the clock. For so long it may be wrong after
+// somebody has set the clock, or after a suspend, which timers do not notice.
 const clockPatience = time.Minute
 
 // LoadPolicy reads a policy file. Its error names every mistake in the file, with positions.
@@ -42,14 +43,14 @@ func LoadPolicy(path string) (*Policy, error) {
 }
 
 // Reload reads the file again. A class of the same name goes on with its new rate, also for what
-// waits in it. A class without overflow lets callers wait. A class that the file has lost goes on as it
-// was for those who hold it. If the file has it again while what has left still matters, it is the same
-// one; later, it is another.
+// waits in it. A class without overflow lets callers wait. If a class is gone from the file, it goes on
+// as it was for those who hold it. If it is back while what has left still matters, it is the same class
+// again; if it is back later, it is a new one.
 //
-// If the file has a mistake, Reload returns an error and everything stays as it was. So it does if a
-// class that Class, Transport or Limits has returned is to count another unit, to have buckets for
-// something else (per) or quiet hours for other recipients: that takes a new class, of which those who
-// hold the old one would not hear.
+// If the file has a mistake, Reload returns an error, and everything stays as it was. The same holds if
+// the file gives another unit, another per, or quiet hours for other recipients to a class that Class,
+// Transport or Limits has returned. Such a change takes a new class, and whoever holds the old one
+// would not hear of it.
 func (p *Policy) Reload() error {
 	file, err := policy.LoadClasses(p.path)
 	if err != nil {
@@ -74,7 +75,7 @@ func (p *Policy) Reload() error {
 func (p *Policy) keepsHeld(file *policy.Policy) error {
 	for c := range p.held {
 		if is := p.shaper.Class(c.Name()); is != nil && is != c {
-			continue // the file had lost c, and has another one now
+			continue // c was gone from the file, and another class has its name now
 		}
 		if conf, ok := file.Class(c.Name()); ok && c.IsReplacedBy(conf) {
 			return fmt.Errorf("client: %s: class %q is in use, and cannot get another unit, another per or quiet hours for others before a new LoadPolicy", p.path, conf.Name)
@@ -83,8 +84,7 @@ func (p *Policy) keepsHeld(file *policy.Policy) error {
 	return nil
 }
 
-// follow puts in force what the schedules say now, and again when they say something else. mu
-// is held.
+// follow puts in force what the schedules say now, and does so again when that changes. mu is held.
 func (p *Policy) follow() {
 	if p.timer != nil {
 		p.timer.Stop()
@@ -104,18 +104,19 @@ func (p *Policy) follow() {
 	}
 }
 
-// enforce makes the classes those of a policy, unless they are that already. mu is held.
+// enforce puts classes in force, unless they are in force already. mu is held.
 func (p *Policy) enforce(classes []policy.Class) {
 	if slices.EqualFunc(classes, p.inForce, policy.Class.Equal) {
 		return
 	}
 	p.inForce = classes
-	for _, lost := range p.shaper.Apply(classes) {
-		lost.LetIn()
+	for _, removed := range p.shaper.Apply(classes) {
+		removed.LetIn() // nobody moves their connections elsewhere
 	}
 }
 
-// Close ends the classes. What waits in them waits until its context, deadline or Close ends it.
+// Close ends the classes. What waits in them leaves no more: it waits until its context or deadline ends,
+// or its connection is closed.
 func (p *Policy) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,7 +149,7 @@ func (p *Policy) find(name string) (class *shaper.Class, err error) {
 	return class, err
 }
 
-// unknown returns the error for a class that the file has not. mu is held.
+// unknown returns the error for a class that is not in the file. mu is held.
 func (p *Policy) unknown(name string) error {
 	var names []string
 	for _, class := range p.shaper.Classes() {

@@ -18,7 +18,7 @@ import (
 //     Retry-After), whatever its method: the server has not carried it out;
 //   - after an error of the connection, or 502, 503 and 504, a request that may be carried out
 //     twice: GET, HEAD, OPTIONS, TRACE, PUT and DELETE (RFC 9110, section 9.2.2), and any with a
-//     header Idempotency-Key.
+//     header Idempotency-Key or X-Idempotency-Key.
 //
 // If the request has a body, it must be possible to read it again (http.Request.GetBody).
 //
@@ -39,8 +39,8 @@ const (
 	retryLongest = time.Minute
 )
 
-// next returns how long to wait before the request is repeated, after an attempt with a number, from
-// 0. It returns false if the request is not repeated.
+// next returns how long to wait before the request is repeated. resp or err is what came of an attempt,
+// and attempt is its number, from 0. next returns false if the request is not repeated.
 func (r Retry) next(attempt int, req *http.Request, resp *http.Response, err error) (wait time.Duration, again bool) {
 	if attempt >= r.Max || !isSafe(req, resp, err) {
 		return 0, false
