@@ -10,14 +10,14 @@ import (
 
 // Request is a request to the kernel.
 type Request struct {
-	Type           uint16 // unix.RTM_NEWQDISC and others, also of links
+	Type           uint16 // unix.RTM_NEWQDISC, unix.RTM_NEWLINK and so on
 	Device, Kind   string
 	Handle, Parent uint32
 
-	flags      uint16
-	info       uint32
-	options    attrs
-	raw        []byte // the options, unparsed
+	flags      uint16 // of the netlink header
+	info       uint32 // tcm_info; see pref
+	options    attrs  // TCA_OPTIONS
+	raw        []byte // the same, unparsed
 	hasOptions bool   // there are options, maybe empty ones
 }
 
@@ -37,15 +37,16 @@ func (r Request) checkKind(kind, message string) error {
 	return nil
 }
 
-// pref returns the preference and the protocol that a request is about.
-func (r Request) pref() (prio, protocol uint16) { return uint16(r.info >> 16), uint16(r.info) }
+// pref returns the preference and the protocol of the filter that a request is about.
+func (r Request) pref() (pref, protocol uint16) { return uint16(r.info >> 16), uint16(r.info) }
 
-// refuse returns an error as package nl does: an errno, followed by the kernel's message.
+// refuse returns an error as package netlink/nl does: an errno, followed by the kernel's message.
 func refuse(errno syscall.Errno, words string) error {
 	return fmt.Errorf("%w: %s", errno, words)
 }
 
-// answer carries out a request: it calls Between, and do with mu held.
+// answer carries out a request: do does the work, with mu held. If the test has set Between, that decides
+// whether do is called, and what is answered. The caller does not hold mu.
 func (k *Kernel) answer(r Request, do func() error) error {
 	locked := func() error {
 		k.mu.Lock()
