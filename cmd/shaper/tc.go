@@ -204,7 +204,8 @@ func forEachSection(c *cli.Context, sections []policy.TC, change policy.Change, 
 	return errors.Join(errs...)
 }
 
-// noteOf returns how many objects of a device were added, or removed.
+// noteOf returns what the history records of a device: c, with the name of the device, and with how many
+// objects have changed, or were removed if c.Op is "-".
 func noteOf(c policy.Change, device string, objects int) policy.Change {
 	c.What, c.Name = "tc", device
 	if c.Op == "-" {

@@ -63,7 +63,7 @@ func ttlSeconds(u daemon.Upstream) float64 {
 	return time.Duration(*u.TTL).Seconds()
 }
 
-// ttlOf returns how long an address still holds; "-" if it is no name's.
+// ttlOf returns how long an address still holds; "-" if it does not come from a name.
 func ttlOf(u daemon.Upstream) string {
 	if u.TTL == nil {
 		return "-"
@@ -71,7 +71,7 @@ func ttlOf(u daemon.Upstream) string {
 	return strconv.FormatFloat(ttlSeconds(u), 'f', 0, 64) + "s"
 }
 
-// sinceOf returns for how long the state has lasted; "-" if since the beginning.
+// sinceOf returns for how long the state has lasted; "-" if it has never changed.
 func sinceOf(u daemon.Upstream, now time.Time) string {
 	if u.Since.IsZero() {
 		return "-"
