@@ -90,7 +90,7 @@ type Options struct {
 	// MaxSteps bounds the simulation: an item that arrives or leaves is a step, and so is what a
 	// fleet does in between. With 0 there is no bound.
 	MaxSteps int
-	// Departures is called for each item that leaves, in order. It may be nil.
+	// Departures is called for each item that leaves, in order. It does not keep the Departure. It may be nil.
 	Departures func(*Departure) error
 }
 

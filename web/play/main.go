@@ -83,7 +83,7 @@ func serve(in io.Reader, out io.Writer) error {
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
-		case errors.As(err, &misfit): // the only fields that are no text
+		case errors.As(err, &misfit): // one of the numbers: all else in a request is text
 			a.Problems = problems(fmt.Errorf("--%s: this is not a whole number from 0 to %d, the largest that the playground takes", path.Ext("." + misfit.Field)[1:], mostExact))
 		case err != nil:
 			return err
@@ -159,12 +159,12 @@ func problems(err error) (all []problem) {
 // windows are those of all classes, by name.
 type windows map[string]*window
 
-// A window slides over the departures of a class and all beneath it.
+// A window slides over the departures of a class and all beneath it. It notes the most that it has held.
 type window struct {
 	parent    *window // nil: there is none
 	kind      unit.Kind
 	length    stats.Seconds
-	inside    []*simulate.Departure // in the last window, in order
+	inside    []*simulate.Departure // what has left in the last length, in order
 	sum, most uint64
 }
 
@@ -179,7 +179,7 @@ func newWindows(p *policy.Policy) windows {
 	return all
 }
 
-// add notes a departure.
+// add notes a departure, for its class and those above it. It keeps a copy, since d belongs to the caller.
 func (all windows) add(d *simulate.Departure) {
 	kept := *d
 	for w := all[d.Class]; w != nil; w = w.parent {
