@@ -44,8 +44,8 @@ func (c *Clock) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// On returns when clocks in a place show c on a date, for the first time if they do so twice
-// because they are set back. If they are set forward and skip c, it is the moment of that.
+// On returns when clocks in a place show c on a date. If they are set back and show it twice, On returns
+// the first time. If they are set forward and skip it, On returns the moment at which they are set.
 func (c Clock) On(y int, m time.Month, d int, loc *time.Location) time.Time {
 	t := time.Date(y, m, d, 0, int(c), 0, 0, loc)
 	begin, end := t.ZoneBounds()

@@ -2,7 +2,7 @@
 //
 // # Files
 //
-// A file calls only those below it.
+// Files call downwards only, in this order:
 //
 //	format  figures and times
 //	cell    texts in columns: how wide they are, and what may not reach a terminal
