@@ -81,14 +81,6 @@ type departure struct {
 	over    time.Time // until when it may leave, as far as it is charged; zero: at any time
 }
 
-// sooner returns the earlier of two times of which the zero time stands for none.
-func sooner(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
-
 // charge charges a cost to a node and to those above it. since is since when those beneath
 // the node have allowed the item. charge returns since when all of them have allowed it.
 //
@@ -122,7 +114,7 @@ func (d *departure) charge(n *node, since time.Time, cost *Cost) (ready time.Tim
 	if units > 0 {
 		n.limiter.Take(later(own, ready.Add(-n.pace.slack)), d.now, units)
 		if n.borrower != nil {
-			d.over = sooner(d.over, n.borrower.over())
+			d.over = earlierKnown(d.over, n.borrower.over())
 		}
 		n.payer = d.from
 		if d.settles && n.alone {

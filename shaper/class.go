@@ -100,8 +100,8 @@ func (t *terms) Enforces() bool { return t.enforces.Load() }
 func (t *terms) Reads() *policy.Reads { return t.reads.Load() }
 
 // newClass returns a class without a policy in force and without a parent.
-func newClass(conf policy.Class, counters *Tally, casts shadowMaker) *Class {
-	c := &Class{Stats: counters.Stats, terms: terms{name: conf.Name}, tally: counters, makeShadow: casts}
+func newClass(conf policy.Class, counters *Tally, makeShadow shadowMaker) *Class {
+	c := &Class{Stats: counters.Stats, terms: terms{name: conf.Name}, tally: counters, makeShadow: makeShadow}
 	c.node.init(c, conf.Rate.Kind())
 	c.slots.of, c.backing.class = c, c
 	return c

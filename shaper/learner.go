@@ -47,8 +47,8 @@ type learner struct {
 // refusals say how many of some answers were refusals.
 type refusals struct{ sent, refused float64 }
 
-// of returns the share.
-func (s refusals) of() float64 { return s.refused / max(s.sent, 1) }
+// share returns which part of the answers were refusals.
+func (s refusals) share() float64 { return s.refused / max(s.sent, 1) }
 
 // add adds the answers of an epoch. It halves the weight of those long ago.
 func (s *refusals) add(sent, refused int) {
@@ -181,7 +181,7 @@ func (l *learner) length() int {
 
 // tolerated returns how many refusals the level survives.
 func (l *learner) tolerated() float64 {
-	n := 3 * min(l.usual.of(), rare) * float64(l.length())
+	n := 3 * min(l.usual.share(), rare) * float64(l.length())
 	if l.probes() {
 		return min(n, 0.03*epochAnswers)
 	}
@@ -262,9 +262,9 @@ func (l *learner) next(now time.Time) {
 	switch {
 	case l.high > l.low*closedAt:
 		l.level = min((l.low+l.high)/2, l.low*1.25)
-	case !l.rest.tested && l.usual.sent >= 2*epochAnswers && l.usual.of() > notable:
-		l.failed, l.low = attempt{level: l.level, share: l.usual.of(), tests: true, high: l.high}, 0
-		drop := 0.02 + 2*l.usual.of() // more than if the level were above a limit by as much as is refused
+	case !l.rest.tested && l.usual.sent >= 2*epochAnswers && l.usual.share() > notable:
+		l.failed, l.low = attempt{level: l.level, share: l.usual.share(), tests: true, high: l.high}, 0
+		drop := 0.02 + 2*l.usual.share() // more than if the level were above a limit by as much as is refused
 		if l.rest.tested = true; l.high == 0 {
 			drop = max(drop, 0.15)
 		}

@@ -111,7 +111,7 @@ func (s *shared) left(now time.Time) {
 // over implements borrower.
 func (s *shared) over() (at time.Time) {
 	for _, b := range s.budgets {
-		at = sooner(at, b.Over())
+		at = earlierKnown(at, b.Over())
 	}
 	return at
 }

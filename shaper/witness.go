@@ -50,7 +50,7 @@ func (w *witness) judge() {
 
 // found returns the limit; 0 if refusals are rare, or the provider takes as much as the rate.
 func (w *witness) found() float64 {
-	if w == nil || w.mean == 0 || w.mean >= w.top || w.top <= w.floor || w.usual.of() <= rare {
+	if w == nil || w.mean == 0 || w.mean >= w.top || w.top <= w.floor || w.usual.share() <= rare {
 		return 0
 	}
 	return max(w.mean, w.floor)
