@@ -47,6 +47,15 @@ func withoutZeroSeconds(s string) string {
 	return s
 }
 
+// HoldLeft returns for how long a hold lasts, as the end of a text about it: ", 33.7ms". It is "" if there
+// is no hold, or if nobody knows.
+func HoldLeft(h *stats.Hold, now time.Time) string {
+	if h == nil || !h.Until.After(now) {
+		return ""
+	}
+	return ", " + Duration(stats.Seconds(h.Until.Sub(now)))
+}
+
 // Elapsed returns the time from a to b, in seconds or coarser: "2d2h"; "0s" if b is before a.
 func Elapsed(a, b time.Time) string {
 	d := max(b.Sub(a), 0)

@@ -43,7 +43,7 @@ var columns = []column{
 	{name: "REFUSED", right: true, text: func(r row, _ time.Time) string { return strconv.FormatUint(r.of.Refused, 10) }},
 	{name: "THROTTLED", right: true, text: func(r row, now time.Time) string { return throttledText(r.of, now) }},
 	{name: holdColumn, text: func(r row, now time.Time) string { return cmp.Or(holdText(r.of, now), shadowText(r.of)) },
-		end: func(r row, now time.Time) string { return holdLeft(r.of, now) }},
+		end: func(r row, now time.Time) string { return human.HoldLeft(r.of.WaitsFor, now) }},
 }
 
 // The columns whose widths give way, and how narrow they may be.
@@ -191,15 +191,7 @@ func holdText(c *web.Class, now time.Time) string {
 	if c.WaitsFor.Class != c.Name {
 		text += " of " + c.WaitsFor.Class
 	}
-	return text + holdLeft(c, now)
-}
-
-// holdLeft returns the end of holdText: for how long the next item waits; "" if nobody knows.
-func holdLeft(c *web.Class, now time.Time) string {
-	if c.WaitsFor == nil || !c.WaitsFor.Until.After(now) {
-		return ""
-	}
-	return ", " + human.Duration(stats.Seconds(c.WaitsFor.Until.Sub(now)))
+	return text + human.HoldLeft(c.WaitsFor, now)
 }
 
 // cell returns what a row has in the column, as wide as that.

@@ -101,7 +101,7 @@ func classColumns(now time.Time) []column[classRow] {
 		figureColumn("ITEMS", func(r classRow) int64 { return r.of.BacklogItems }),
 		optional(waits, durationColumn("OLDEST", func(r classRow) stats.Seconds { return r.of.Oldest })),
 		optional(held, column[classRow]{name: "WAITS FOR", text: func(r classRow) string { return holdText(r.of, now) },
-			end: func(r classRow) string { return holdLeft(r.of, now) }}),
+			end: func(r classRow) string { return human.HoldLeft(r.of.WaitsFor, now) }}),
 		durationColumn("P50", func(r classRow) stats.Seconds { return r.of.WaitP50 }),
 		durationColumn("P99", func(r classRow) stats.Seconds { return r.of.WaitP99 }),
 		durationColumn("DRAIN", func(r classRow) stats.Seconds { return r.of.Drain }),
@@ -138,15 +138,7 @@ func holdText(c daemon.Class, now time.Time) string {
 	if c.WaitsFor.Class != c.Name {
 		text += " of class " + c.WaitsFor.Class
 	}
-	return text + holdLeft(c, now)
-}
-
-// holdLeft returns the end of holdText: for how long the next item waits; "" if nobody knows.
-func holdLeft(c daemon.Class, now time.Time) string {
-	if c.WaitsFor == nil || !c.WaitsFor.Until.After(now) {
-		return ""
-	}
-	return ", " + human.Duration(stats.Seconds(c.WaitsFor.Until.Sub(now)))
+	return text + human.HoldLeft(c.WaitsFor, now)
 }
 
 // rateText returns the rate of a class. A "*" marks a class that `shaper set` has changed.
