@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -92,9 +91,9 @@ func printFleet(w io.Writer, f daemon.Fleet) {
 
 var shaperColumns = []column[stats.ShaperReading]{
 	{name: "MEMBER", text: func(r stats.ShaperReading) string { return orDash(r.Name) }},
-	{name: "AGE", text: func(r stats.ShaperReading) string { return human.Duration(r.Age) }, by: func(r stats.ShaperReading) float64 { return float64(r.Age) }},
+	durationColumn("AGE", func(r stats.ShaperReading) stats.Seconds { return r.Age }),
 	{name: "SEEN", text: func(r stats.ShaperReading) string { return human.Duration(r.Seen) + " ago" }, by: func(r stats.ShaperReading) float64 { return float64(r.Seen) }},
-	{name: "BUDGETS", text: func(r stats.ShaperReading) string { return strconv.Itoa(r.Budgets) }, by: func(r stats.ShaperReading) float64 { return float64(r.Budgets) }},
+	figureColumn("BUDGETS", func(r stats.ShaperReading) int { return r.Budgets }),
 	{name: "SHARE", text: func(r stats.ShaperReading) string { return fmt.Sprintf("%.1f%%", 100*r.Share) }, by: func(r stats.ShaperReading) float64 { return r.Share }},
 	{name: "DEADLINE", text: func(r stats.ShaperReading) string { return human.Duration(r.Deadline) }, by: func(r stats.ShaperReading) float64 { return float64(r.Deadline) },
 		has: func(r stats.ShaperReading) bool { return r.Deadline > 0 }},
@@ -108,21 +107,15 @@ var sharedColumns = []column[stats.SharedReading]{
 	{name: "CLASS", text: func(r stats.SharedReading) string { return r.Class }},
 	{name: "LIMIT", text: func(r stats.SharedReading) string { return r.Limit }},
 	{name: "MODE", text: func(r stats.SharedReading) string { return r.Mode }},
-	count("MEMBERS", func(r stats.SharedReading) int64 { return r.Members }),
+	figureColumn("MEMBERS", func(r stats.SharedReading) int64 { return r.Members }),
 	{name: "SHARE", text: func(r stats.SharedReading) string { return fmt.Sprintf("%.1f%%", 100*r.Share) }, by: func(r stats.SharedReading) float64 { return r.Share }},
-	count("LEASED", func(r stats.SharedReading) int64 { return r.Leased }),
-	count("USED", func(r stats.SharedReading) int64 { return int64(r.Used) }),
-	count("EXPIRED", func(r stats.SharedReading) int64 { return int64(r.Expired) }),
-	count("RETURNED", func(r stats.SharedReading) int64 { return int64(r.Returned) }),
-	count("CALLS", func(r stats.SharedReading) int64 { return int64(r.Calls) }),
-	{name: "AGE", text: func(r stats.SharedReading) string { return human.Duration(r.Age) }, by: func(r stats.SharedReading) float64 { return float64(r.Age) }},
+	figureColumn("LEASED", func(r stats.SharedReading) int64 { return r.Leased }),
+	figureColumn("USED", func(r stats.SharedReading) uint64 { return r.Used }),
+	figureColumn("EXPIRED", func(r stats.SharedReading) uint64 { return r.Expired }),
+	figureColumn("RETURNED", func(r stats.SharedReading) uint64 { return r.Returned }),
+	figureColumn("CALLS", func(r stats.SharedReading) uint64 { return r.Calls }),
+	durationColumn("AGE", func(r stats.SharedReading) stats.Seconds { return r.Age }),
 	{name: "AWAY", text: func(r stats.SharedReading) string { return human.Duration(r.Fallback) }, by: func(r stats.SharedReading) float64 { return float64(r.Fallback) },
 		has: func(r stats.SharedReading) bool { return r.Fallback > 0 }},
 	{name: "LAST FAILURE", text: func(r stats.SharedReading) string { return orDash(r.Error) }, has: func(r stats.SharedReading) bool { return r.Error != "" }},
-}
-
-// count returns a column of whole numbers.
-func count(name string, of func(stats.SharedReading) int64) column[stats.SharedReading] {
-	return column[stats.SharedReading]{name: name,
-		text: func(r stats.SharedReading) string { return strconv.FormatInt(of(r), 10) }, by: func(r stats.SharedReading) float64 { return float64(of(r)) }}
 }

@@ -38,13 +38,13 @@ func upstreamColumns(now time.Time) []column[daemon.Upstream] {
 		{name: "LISTENER", text: func(u of) string { return u.Listener }},
 		{name: "UPSTREAM", text: func(u of) string { return u.Upstream }},
 		{name: "ADDRESS", text: func(u of) string { return orDash(u.Address) }},
-		{name: "TTL", text: ttlOf, by: func(u of) float64 { return ttlSeconds(u) }, has: func(u of) bool { return u.TTL != nil }},
+		{name: "TTL", text: ttlOf, by: ttlSeconds, has: func(u of) bool { return u.TTL != nil }},
 		{name: "WEIGHT", text: func(u of) string { return strconv.Itoa(u.Weight) }, by: func(u of) float64 { return float64(u.Weight) }, has: func(u of) bool { return u.Weight != 1 }},
 		{name: "STATE", text: func(u of) string { return u.State }},
 		{name: "SINCE", text: func(u of) string { return sinceOf(u, now) }, has: func(u of) bool { return !u.Since.IsZero() }},
-		{name: "SESSIONS", text: func(u of) string { return strconv.FormatInt(u.Sessions, 10) }, by: func(u of) float64 { return float64(u.Sessions) }},
-		{name: "IN FLIGHT", text: func(u of) string { return strconv.FormatInt(u.InFlight, 10) }, by: func(u of) float64 { return float64(u.InFlight) }},
-		{name: "FAILURES", text: func(u of) string { return strconv.FormatUint(u.Failures, 10) }, by: func(u of) float64 { return float64(u.Failures) }},
+		figureColumn("SESSIONS", func(u of) int64 { return u.Sessions }),
+		figureColumn("IN FLIGHT", func(u of) int64 { return u.InFlight }),
+		figureColumn("FAILURES", func(u of) uint64 { return u.Failures }),
 		{name: "LAST FAILURE", text: func(u of) string { return orDash(u.Error) }, has: func(u of) bool { return u.Error != "" }},
 	}
 }
