@@ -18,18 +18,7 @@ func sessionsCommand() *cli.Command {
 		Usage:       "show the open sessions",
 		Flags:       []cli.Flag{jsonFlag(), sortFlag(), watchFlag()},
 		Subcommands: []*cli.Command{closeCommand()},
-		Action: watched(func(c *cli.Context) error {
-			if err := arguments(c, 0, 0); err != nil {
-				return err
-			}
-			by := order(c.String("sort"))
-			if _, err := sorted(sessionColumns(time.Now()), nil, by); err != nil {
-				return err
-			}
-			return ask(c,
-				func(d *daemon.Client, c *cli.Context) ([]daemon.Session, error) { return d.Sessions(c.Context) },
-				func(w io.Writer, all []daemon.Session) { printSessions(w, all, time.Now(), by) })
-		}),
+		Action:      watched(listed(sessionColumns, (*daemon.Client).Sessions, printSessions)),
 	}
 }
 

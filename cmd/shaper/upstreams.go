@@ -13,21 +13,10 @@ import (
 
 func upstreamsCommand() *cli.Command {
 	return &cli.Command{
-		Name:  "upstreams",
-		Usage: "show the addresses of the upstreams, and which of them are up",
-		Flags: []cli.Flag{jsonFlag(), sortFlag(), watchFlag()},
-		Action: watched(func(c *cli.Context) error {
-			if err := arguments(c, 0, 0); err != nil {
-				return err
-			}
-			by := order(c.String("sort"))
-			if _, err := sorted(upstreamColumns(time.Now()), nil, by); err != nil {
-				return err
-			}
-			return ask(c,
-				func(d *daemon.Client, c *cli.Context) ([]daemon.Upstream, error) { return d.Upstreams(c.Context) },
-				func(w io.Writer, all []daemon.Upstream) { printUpstreams(w, all, time.Now(), by) })
-		}),
+		Name:   "upstreams",
+		Usage:  "show the addresses of the upstreams, and which of them are up",
+		Flags:  []cli.Flag{jsonFlag(), sortFlag(), watchFlag()},
+		Action: watched(listed(upstreamColumns, (*daemon.Client).Upstreams, printUpstreams)),
 	}
 }
 
