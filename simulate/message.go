@@ -86,18 +86,15 @@ func (m *message) settle(now time.Time) {
 }
 
 // Refused implements exchange.Follower.
-func (m *message) Refused(_ time.Time, reason stats.Reason) {
-	for up := m.class; up != nil; up = up.parent {
-		up.lose(reason, false, &m.cost)
-		up.quit(&m.cost, m.waited)
-	}
-	m.done()
-}
+func (m *message) Refused(_ time.Time, reason stats.Reason) { m.lose(reason, false) }
 
 // Dropped implements exchange.Follower.
-func (m *message) Dropped(_ time.Time, reason stats.Reason) {
+func (m *message) Dropped(_ time.Time, reason stats.Reason) { m.lose(reason, true) }
+
+// lose counts a message that was refused or dropped, in its class and in those above it, and ends it.
+func (m *message) lose(reason stats.Reason, dropped bool) {
 	for up := m.class; up != nil; up = up.parent {
-		up.lose(reason, true, &m.cost)
+		up.lose(reason, dropped, &m.cost)
 		up.quit(&m.cost, m.waited)
 	}
 	m.done()
