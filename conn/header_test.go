@@ -14,6 +14,7 @@ import (
 	"shaper/entry"
 	"shaper/policy"
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 var teller = entry.Proxy{Source: netip.MustParseAddrPort("203.0.113.5:12345"), Destination: netip.MustParseAddrPort("198.51.100.7:80")}
@@ -192,7 +193,7 @@ func TestSendProxyOfTLSClient(t *testing.T) {
 // The header for the upstream says that a client of a unix socket has no address.
 func TestSendProxyOfUnixClient(t *testing.T) {
 	upstream, conns := listen(t)
-	at := "unix:" + filepath.Join(socketDir(t), "s")
+	at := "unix:" + filepath.Join(trial.ShortDir(t), "s")
 	run(t, forward(upstream, fast, listenAt(at), `send_proxy = "v1"`))
 	send(t, dialUnix(t, at), "payload")
 	expect(t, next(t, conns), "PROXY UNKNOWN\r\npayload")

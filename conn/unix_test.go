@@ -16,19 +16,9 @@ import (
 	"shaper/policy"
 	"shaper/sock"
 	"shaper/stats"
+	"shaper/tests/trial"
 	"shaper/upstream"
 )
-
-// socketDir returns a directory whose path leaves room for the name of a socket.
-func socketDir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
 
 // unixConn is what these tests use of a *net.UnixConn; it resets nothing.
 type unixConn struct{ *net.UnixConn }
@@ -79,7 +69,7 @@ func listenAt(addresses ...string) string {
 
 // Bytes pass between unix sockets, with and without a file, in both directions, until both end.
 func TestUnixSockets(t *testing.T) {
-	dir := socketDir(t)
+	dir := trial.ShortDir(t)
 	abstract := fmt.Sprintf("@shaper test %d", os.Getpid())
 	for _, at := range []struct{ front, back string }{
 		{filepath.Join(dir, "front"), filepath.Join(dir, "back")},
@@ -111,7 +101,7 @@ func TestUnixSockets(t *testing.T) {
 
 // TLS works over unix sockets, on both sides.
 func TestTLSOverUnix(t *testing.T) {
-	a, dir := newAuthority(t), socketDir(t)
+	a, dir := newAuthority(t), trial.ShortDir(t)
 	cert := a.issue("server")
 	upstream, conns := listenUnix(t, filepath.Join(dir, "back"))
 	r := run(t, forward(upstream, fast, listenAt("unix:"+filepath.Join(dir, "front")), cert.terminating(),
@@ -137,7 +127,7 @@ func TestTLSOverUnix(t *testing.T) {
 // A client of a unix socket has no address, so no rule about an address or a port matches it.
 // Those that name the listener do.
 func TestRulesForUnixClients(t *testing.T) {
-	at := "unix:" + filepath.Join(socketDir(t), "s")
+	at := "unix:" + filepath.Join(trial.ShortDir(t), "s")
 	rules := "\n[[rule]]\nsource = [\"0.0.0.0/0\", \"::/0\"]\nclass = \"other\"\n[[rule]]\nsource_port = \"1-65535\"\nclass = \"other\"\n"
 	text := class("other", fast) + class("mine", fast) + forward(policy.Echo, fast, listenAt(at, "127.0.0.1:0"))
 	for want, rule := range map[string]string{"c": "", "mine": "[[rule]]\nlistener = \"l\"\nclass = \"mine\"\n"} {
@@ -155,7 +145,7 @@ func TestRulesForUnixClients(t *testing.T) {
 // A reload keeps the socket and its sessions, changes its mode, and removes the file when the
 // listener is gone.
 func TestReloadOfUnixSockets(t *testing.T) {
-	path := filepath.Join(socketDir(t), "s")
+	path := filepath.Join(trial.ShortDir(t), "s")
 	with := func(mode string) string {
 		return forward(policy.Echo, fast, listenAt("unix:"+path, "127.0.0.1:0"), fmt.Sprintf("unix = { mode = %q }", mode))
 	}
@@ -185,7 +175,7 @@ func TestReloadOfUnixSockets(t *testing.T) {
 // A reload binds a unix socket again whose file somebody has removed. Sessions of the old socket go
 // on, and a file that another process has put there stays.
 func TestReloadBringsAnUnlinkedSocketBack(t *testing.T) {
-	path := filepath.Join(socketDir(t), "s")
+	path := filepath.Join(trial.ShortDir(t), "s")
 	text := forward(policy.Echo, fast, listenAt("unix:"+path))
 	r := run(t, text)
 	old := dialUnix(t, "unix:"+path)
@@ -216,7 +206,7 @@ func TestReloadBringsAnUnlinkedSocketBack(t *testing.T) {
 
 // A policy whose socket cannot be bound changes nothing, and leaves no file.
 func TestUnixSocketIsTaken(t *testing.T) {
-	dir := socketDir(t)
+	dir := trial.ShortDir(t)
 	taken, free := filepath.Join(dir, "taken"), filepath.Join(dir, "free")
 	listenUnix(t, taken)
 	r := run(t, forward(policy.Echo, fast))
@@ -233,7 +223,7 @@ func TestUnixSocketIsTaken(t *testing.T) {
 
 // An upstream that is a unix socket of ours is refused, whatever its spelling.
 func TestUnixLoop(t *testing.T) {
-	dir := socketDir(t)
+	dir := trial.ShortDir(t)
 	path, link := filepath.Join(dir, "s"), filepath.Join(dir, "link")
 	if err := os.Symlink(path, link); err != nil {
 		t.Fatal(err)
@@ -249,7 +239,7 @@ func TestUnixLoop(t *testing.T) {
 // A session tries the next upstream if the file of a unix socket is not there, or if nobody
 // listens.
 func TestUnixFailover(t *testing.T) {
-	dir := socketDir(t)
+	dir := trial.ShortDir(t)
 	missing, dead := "unix:"+filepath.Join(dir, "missing"), filepath.Join(dir, "dead")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: dead, Net: "unix"})
 	if err != nil {
@@ -275,7 +265,7 @@ func TestUnixFailover(t *testing.T) {
 
 // A session waits for room in the backlog of its upstream.
 func TestBusyUnixUpstream(t *testing.T) {
-	path := filepath.Join(socketDir(t), "s")
+	path := filepath.Join(trial.ShortDir(t), "s")
 	l, err := sock.Kernel{}.ListenUnix(path, sock.Access{Mode: 0o600, UID: -1, GID: -1})
 	if err != nil {
 		t.Fatal(err)
@@ -301,7 +291,7 @@ func TestBusyUnixUpstream(t *testing.T) {
 
 // A unix socket that systemd has passed is used, and stays when the listener is gone.
 func TestPassedUnixSocket(t *testing.T) {
-	path := filepath.Join(socketDir(t), "s")
+	path := filepath.Join(trial.ShortDir(t), "s")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)

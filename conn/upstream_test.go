@@ -18,6 +18,7 @@ import (
 
 	"shaper/sock"
 	"shaper/stats"
+	"shaper/tests/trial"
 	"shaper/upstream"
 )
 
@@ -536,7 +537,7 @@ func TestCheckDialsAsSessionsDo(t *testing.T) {
 // A check connects to a unix socket, tells it no client in the PROXY header, and goes to none of
 // ours.
 func TestCheckOfUnixSocket(t *testing.T) {
-	dir := socketDir(t)
+	dir := trial.ShortDir(t)
 	to, conns := listenUnix(t, filepath.Join(dir, "back"))
 	for version, header := range map[string]string{"v1": "PROXY UNKNOWN\r\n", "v2": "\r\n\r\n\x00\r\nQUIT\n\x21\x00\x00\x00"} {
 		front := "unix:" + filepath.Join(dir, version)
@@ -556,7 +557,7 @@ func TestCheckOfUnixSocket(t *testing.T) {
 
 // The unix socket of an upstream is checked, and is down if it has no file.
 func TestMissingUnixSocketIsDown(t *testing.T) {
-	missing := "unix:" + filepath.Join(socketDir(t), "missing")
+	missing := "unix:" + filepath.Join(trial.ShortDir(t), "missing")
 	virtually(t, func(t *testing.T) {
 		r := bare(t)
 		r.reload(across([]string{missing}, `health = { every = "1s", timeout = "1s", tcp = true, fall = 2 }`))

@@ -17,6 +17,7 @@ import (
 
 	"shaper/policy"
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 // raw sends one request without our Client.
@@ -158,7 +159,7 @@ func TestBoundedCloseWhileFull(t *testing.T) {
 }
 
 func TestUnreachable(t *testing.T) {
-	path := shortDir(t) + "/c.sock"
+	path := trial.ShortDir(t) + "/c.sock"
 	_, err := NewClient(path).Status(t.Context())
 	if want := "the daemon is not reachable at " + path + ": connect: no such file or directory"; err == nil || err.Error() != want {
 		t.Errorf("error is %q, want %q", err, want)

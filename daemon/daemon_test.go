@@ -465,7 +465,7 @@ func TestSecondSignal(t *testing.T) {
 func TestStartErrors(t *testing.T) {
 	running := begin(t, base)
 	taken := running.address("echo")
-	dir := shortDir(t)
+	dir := trial.ShortDir(t)
 	file := filepath.Join(dir, "shaper.toml")
 	for _, c := range []struct {
 		what, text string

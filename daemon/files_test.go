@@ -253,7 +253,7 @@ func TestReloadReadsCertificates(t *testing.T) {
 
 // Run fails if a TLS file cannot be used.
 func TestStartWithoutAuthority(t *testing.T) {
-	path := filepath.Join(shortDir(t), "shaper.toml")
+	path := filepath.Join(trial.ShortDir(t), "shaper.toml")
 	text := strings.NewReplacer("echo:", "127.0.0.1:1").Replace(secureBase(`upstream_tls = { ca = "none.pem" }`))
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

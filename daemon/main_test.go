@@ -64,7 +64,7 @@ type process struct {
 // begin runs a daemon with a policy until the end of the test.
 func begin(t testing.TB, text string) *process {
 	t.Helper()
-	dir := shortDir(t)
+	dir := trial.ShortDir(t)
 	p := &process{t: t, path: filepath.Join(dir, "shaper.toml"), signals: make(chan os.Signal, 4), ended: make(chan error, 1)}
 	p.Client = NewClient(filepath.Join(dir, "c.sock"))
 	p.write(text)
@@ -85,17 +85,6 @@ func begin(t testing.TB, text string) *process {
 		p.await()
 	})
 	return p
-}
-
-// shortDir returns a directory whose path is short enough for a socket in it.
-func shortDir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "shaper")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
 }
 
 func (p *process) write(text string) {

@@ -50,7 +50,7 @@ func TestAuthorize(t *testing.T) {
 		trial.SkipUnlessCI(t, "only root can be other users")
 	}
 	const group, nobody = 4242, 65534
-	dir := shortDir(t)
+	dir := trial.ShortDir(t)
 	s := mustListen(t, filepath.Join(dir, "c.sock"))
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func TestUnknownCaller(t *testing.T) {
 }
 
 func TestCredentials(t *testing.T) {
-	s := mustListen(t, filepath.Join(shortDir(t), "c.sock"))
+	s := mustListen(t, filepath.Join(trial.ShortDir(t), "c.sock"))
 	c, err := net.Dial("unix", s.path)
 	if err != nil {
 		t.Fatal(err)

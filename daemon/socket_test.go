@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"shaper/tests/trial"
 )
 
 func mustListen(t *testing.T, path string) *controlSocket {
@@ -37,7 +39,7 @@ func TestControlModes(t *testing.T) {
 	for _, umask := range []int{0, 0o022, 0o077} {
 		t.Run(fmt.Sprintf("%03o", umask), func(t *testing.T) {
 			defer syscall.Umask(syscall.Umask(umask))
-			path := filepath.Join(shortDir(t), "made", "c.sock")
+			path := filepath.Join(trial.ShortDir(t), "made", "c.sock")
 			mustListen(t, path)
 			if got := mode(t, path); got != 0o660 {
 				t.Errorf("the socket has mode %o", got)
@@ -53,7 +55,7 @@ func TestControlModes(t *testing.T) {
 }
 
 func TestControlLeavesDirectory(t *testing.T) {
-	dir := shortDir(t)
+	dir := trial.ShortDir(t)
 	if err := os.Chmod(dir, 0o705); err != nil {
 		t.Fatal(err)
 	}
@@ -75,13 +77,13 @@ func leaveDead(t *testing.T, path string) {
 }
 
 func TestControlReplacesDead(t *testing.T) {
-	path := filepath.Join(shortDir(t), "c.sock")
+	path := filepath.Join(trial.ShortDir(t), "c.sock")
 	leaveDead(t, path)
 	mustListen(t, path)
 }
 
 func TestControlLiving(t *testing.T) {
-	path := filepath.Join(shortDir(t), "c.sock")
+	path := filepath.Join(trial.ShortDir(t), "c.sock")
 	mustListen(t, path)
 	_, err := listenControl(path)
 	want := fmt.Sprintf("another shaper is running (pid %d, control socket %s)", os.Getpid(), path)
@@ -95,7 +97,7 @@ func TestControlLiving(t *testing.T) {
 
 // If many daemons start at once over a dead socket, one wins and is reachable.
 func TestControlRace(t *testing.T) {
-	path := filepath.Join(shortDir(t), "c.sock")
+	path := filepath.Join(trial.ShortDir(t), "c.sock")
 	leaveDead(t, path)
 	var mu sync.Mutex
 	var won []*controlSocket
@@ -125,7 +127,7 @@ func TestControlRace(t *testing.T) {
 }
 
 func TestControlKeepsFiles(t *testing.T) {
-	path := filepath.Join(shortDir(t), "c.sock")
+	path := filepath.Join(trial.ShortDir(t), "c.sock")
 	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +142,7 @@ func TestControlKeepsFiles(t *testing.T) {
 
 // A daemon removes its own socket, and not that of its successor.
 func TestControlClose(t *testing.T) {
-	path := filepath.Join(shortDir(t), "c.sock")
+	path := filepath.Join(trial.ShortDir(t), "c.sock")
 	old := mustListen(t, path)
 	os.Remove(path)
 	mustListen(t, path)

@@ -19,7 +19,7 @@ import (
 // manager starts a service manager, and returns a function that returns what it is told next.
 func manager(t *testing.T) (next func() string) {
 	t.Helper()
-	path := filepath.Join(shortDir(t), "notify")
+	path := filepath.Join(trial.ShortDir(t), "notify")
 	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"shaper/tests/trial"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -593,7 +595,7 @@ func TestEndsBehaveAlike(t *testing.T) {
 		}
 		for _, c := range slices.Concat(behaviour, behaviourOfUnix) {
 			t.Run(fmt.Sprintf("%T unix %s", n, c.what), func(t *testing.T) {
-				c.do(newWorld(t, n).connectedUnix(filepath.Join(shortDir(t), "s")))
+				c.do(newWorld(t, n).connectedUnix(filepath.Join(trial.ShortDir(t), "s")))
 			})
 			t.Run(fmt.Sprintf("%T abstract %s", n, c.what), func(t *testing.T) {
 				c.do(newWorld(t, n).connectedUnix("@" + t.Name()))

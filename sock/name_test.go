@@ -12,18 +12,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-)
 
-// shortDir returns a directory whose path leaves room for the name of a socket.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
+	"shaper/tests/trial"
+)
 
 func mustListenUnix(t *testing.T, name string, who Access) Listener {
 	t.Helper()
@@ -56,7 +47,7 @@ func TestAccess(t *testing.T) {
 		for _, mode := range []fs.FileMode{0o600, 0o660, 0o666} {
 			t.Run(fmt.Sprintf("umask %03o mode %03o", umask, mode), func(t *testing.T) {
 				defer syscall.Umask(syscall.Umask(umask))
-				path := filepath.Join(shortDir(t), "s")
+				path := filepath.Join(trial.ShortDir(t), "s")
 				l := mustListenUnix(t, path, Access{mode, -1, -1})
 				expectAccess(t, path, Access{mode, uid, gid})
 				if uid == 0 {
@@ -80,7 +71,7 @@ func TestAccess(t *testing.T) {
 
 // A listener replaces the socket of a dead process, and neither a living one nor another file.
 func TestStaleSockets(t *testing.T) {
-	path := filepath.Join(shortDir(t), "s")
+	path := filepath.Join(trial.ShortDir(t), "s")
 	dead, err := listenUnix(path)
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +101,7 @@ func TestStaleSockets(t *testing.T) {
 
 // If nobody accepts, a dial finds no room, and a listener knows that the socket is served.
 func TestBusySocket(t *testing.T) {
-	path := filepath.Join(shortDir(t), "s")
+	path := filepath.Join(trial.ShortDir(t), "s")
 	mustListenUnix(t, path, everybody)
 	var err error
 	for range 1 << 16 { // more than a backlog holds (net.core.somaxconn)
@@ -130,7 +121,7 @@ func TestBusySocket(t *testing.T) {
 
 // Close and Permit do not touch what another process has put in the place of the file.
 func TestSuccessorsSocket(t *testing.T) {
-	path := filepath.Join(shortDir(t), "s")
+	path := filepath.Join(trial.ShortDir(t), "s")
 	old := mustListenUnix(t, path, everybody)
 	os.Remove(path)
 	mustListenUnix(t, path, Access{0o600, -1, -1})
@@ -158,7 +149,7 @@ func TestAbstractName(t *testing.T) {
 
 // A name is the same in every spelling that leads to one file.
 func TestSameName(t *testing.T) {
-	dir := shortDir(t)
+	dir := trial.ShortDir(t)
 	path, other, link := filepath.Join(dir, "s"), filepath.Join(dir, "other"), filepath.Join(dir, "link")
 	mustListenUnix(t, path, everybody)
 	mustListenUnix(t, other, everybody)

@@ -102,12 +102,7 @@ type process struct {
 // begin starts a daemon, and returns when its log says that the policy is in force.
 func begin(t *testing.T, text string, prepare ...func(*exec.Cmd)) *process {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "shaper") // short, for the socket's path
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	p := &process{t: t, path: filepath.Join(dir, "shaper.toml"), lines: make(chan string, 1000), exited: make(chan struct{})}
+	p := &process{t: t, path: filepath.Join(trial.ShortDir(t), "shaper.toml"), lines: make(chan string, 1000), exited: make(chan struct{})}
 	p.write(text)
 	p.Cmd = exec.Command(os.Args[0], "run", "-c", p.path)
 	p.Env = append(os.Environ(), asShaper+"=1")

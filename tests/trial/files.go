@@ -6,6 +6,18 @@ import (
 	"testing"
 )
 
+// ShortDir returns a new directory, which the end of the test removes. Its path is short enough for that of a
+// unix socket in it, as that of t.TempDir may not be.
+func ShortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
 // Files writes files, by their names, into a new directory, which it returns. A name may have
 // directories.
 func Files(t testing.TB, files map[string]string) (dir string) {
