@@ -418,7 +418,7 @@ func expectEOF(t testing.TB, c net.Conn) {
 	}
 }
 
-// expectReset reads until the connection ends, which must be a reset.
+// expectReset reads until the connection ends, which must be a reset: with TLS, one beneath it.
 func expectReset(t testing.TB, c net.Conn) {
 	t.Helper()
 	if _, err := io.Copy(io.Discard, c); !errors.Is(err, syscall.ECONNRESET) {

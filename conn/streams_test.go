@@ -543,7 +543,7 @@ func resetLosesNothing(t *testing.T, meanwhile func(client tcpConn)) {
 	if n, err := io.ReadFull(client, got); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("%d of %d bytes arrive, %v", n, len(data), err)
 	}
-	expectCut(t, client)
+	expectReset(t, client)
 	r.awaitEnd(stats.ResetByPeer, 1)
 }
 
@@ -564,6 +564,6 @@ func resetLosesNoAnswer(t *testing.T) {
 	synctest.Wait()
 	send(t, client, ask)
 	expect(t, client, answer)
-	expectCut(t, client)
+	expectReset(t, client)
 	r.awaitEnd(stats.ResetByPeer, 1)
 }

@@ -82,19 +82,19 @@ func TestTLSTruncation(t *testing.T) {
 	send(t, client, "a beginning")
 	client.tcp.CloseWrite() // a FIN between two records
 	expect(t, upstream, "a beginning")
-	expectCut(t, upstream)
+	expectReset(t, upstream)
 	s.awaitEnd(stats.ResetByPeer, 1)
 
 	client, upstream = s.ends()
 	send(t, upstream, "an answer")
 	upstream.tcp.Close()
 	expect(t, client, "an answer")
-	expectCut(t, client)
+	expectReset(t, client)
 	s.awaitEnd(stats.ResetByPeer, 2)
 
 	client, upstream = s.ends()
 	reset(upstream.tcp)
-	expectCut(t, client)
+	expectReset(t, client)
 	s.awaitEnd(stats.ResetByPeer, 3)
 }
 
@@ -129,7 +129,7 @@ func TestTLSTruncationLosesNothing(t *testing.T) {
 			if n, err := io.ReadFull(client, got); err != nil || !bytes.Equal(got, data) {
 				t.Errorf("%d of %d bytes arrive, %v", n, len(data), err)
 			}
-			expectCut(t, client)
+			expectReset(t, client)
 			r.awaitEnd(stats.ResetByPeer, 1)
 		})
 	}
@@ -164,7 +164,7 @@ func TestTLSResetLosesNothing(t *testing.T) {
 			if n, err := io.ReadFull(client, got); err != nil || !bytes.Equal(got, data) {
 				t.Errorf("%d of %d bytes arrive, %v", n, len(data), err)
 			}
-			expectCut(t, client)
+			expectReset(t, client)
 			r.awaitEnd(stats.ResetByPeer, 1)
 		})
 	}
@@ -267,14 +267,6 @@ func (f *forged) Read(p []byte) (int, error) {
 	return f.Conn.Read(p)
 }
 
-// expectCut reads until the connection ends, which must be a reset beneath TLS.
-func expectCut(t testing.TB, c net.Conn) {
-	t.Helper()
-	if _, err := io.Copy(io.Discard, c); !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("the connection ended with %v, want ECONNRESET", err)
-	}
-}
-
 // A client that resets while its bytes wait is noticed, although nobody reads from it.
 func TestTLSResetWhileWaiting(t *testing.T) {
 	s := runSecure(t, "0B/s", `idle_timeout = "1s"`)
@@ -282,7 +274,7 @@ func TestTLSResetWhileWaiting(t *testing.T) {
 	go client.Write(make([]byte, 4<<20))
 	until(t, "bytes wait", func() bool { all := s.Sessions(); return len(all) == 1 && all[0].Waiting > 0 })
 	reset(client.tcp)
-	expectCut(t, upstream)
+	expectReset(t, upstream)
 	s.awaitEnd(stats.ResetByPeer, 1)
 }
 
@@ -308,8 +300,8 @@ func TestTLSIsClosed(t *testing.T) {
 	if _, closed := s.CloseSession(s.Sessions()[0].ID); !closed {
 		t.Error("it is not closed")
 	}
-	expectCut(t, client)
-	expectCut(t, upstream)
+	expectReset(t, client)
+	expectReset(t, upstream)
 	s.awaitEnd(stats.ByOperator, 1)
 
 	mute := s.dial("l")
@@ -318,9 +310,9 @@ func TestTLSIsClosed(t *testing.T) {
 	if n := s.Shutdown(expired); n != 2 {
 		t.Errorf("%d sessions are reset, want 2", n)
 	}
-	expectCut(t, mute)
-	expectCut(t, client)
-	expectCut(t, upstream)
+	expectReset(t, mute)
+	expectReset(t, client)
+	expectReset(t, upstream)
 }
 
 // What a session has sent before its end still leaves while shaper drains, even if the peer
@@ -370,7 +362,7 @@ func TestTLSDrainEnds(t *testing.T) {
 	if n := s.Shutdown(ctx); n != 1 {
 		t.Errorf("%d sessions are reset, want 1", n)
 	}
-	expectCut(t, client)
+	expectReset(t, client)
 }
 
 // A client of an entry that has been refused, and stays, keeps nothing: the session, which counted it, has

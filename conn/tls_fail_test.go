@@ -29,7 +29,7 @@ func TestTLSOfClientFails(t *testing.T) {
 		do   func(*rig)
 		said string
 	}{
-		"it never speaks":      {func(r *rig) { expectCut(t, r.dial("l")) }, "i/o timeout"},
+		"it never speaks":      {func(r *rig) { expectReset(t, r.dial("l")) }, "i/o timeout"},
 		"it speaks plain text": {func(r *rig) { c := r.dial("l"); send(t, c, "GET / HTTP/1.1\r\n\r\n"); io.Copy(io.Discard, c) }, "does not look like a TLS handshake"},
 		"it is cut short": {func(r *rig) {
 			c := r.dial("l")
@@ -113,7 +113,7 @@ func TestTLSOfUpstreamFails(t *testing.T) {
 			r := run(t, forward(bad, fast, a.originating(""), `connect_timeout = "400ms"`))
 			client := r.dial("l")
 			c.serve(next(t, conns))
-			expectCut(t, client)
+			expectReset(t, client)
 			r.awaitEnd(stats.TLSFailed, 1)
 			log := r.log.String()
 			if !strings.Contains(log, "no upstream could be reached") || !strings.Contains(log, "dial "+bad+": TLS handshake: ") || !strings.Contains(log, c.said) {
@@ -149,7 +149,7 @@ func TestTLSUpstreamRefusesUs(t *testing.T) {
 		t.Fatal("it takes anybody")
 	}
 	upstream.Close()
-	expectCut(t, client)
+	expectReset(t, client)
 	s.awaitEnd(stats.TLSFailed, 1)
 	if log := s.log.String(); !strings.Contains(log, "certificate required") || !strings.Contains(log, "upstream "+s.addr) {
 		t.Errorf("the log is\n%s", log)
@@ -203,7 +203,7 @@ func TestTLSWithoutDescriptors(t *testing.T) {
 	expect(t, nextTLS(t, s.conns, serving(s.cert)), "late")
 
 	third := dial()
-	expectCut(t, third)
+	expectReset(t, third)
 	restore()
 	until(t, "it is counted", func() bool { return s.service("l").stats.Ended[stats.TLSFailed].Load() == 1 })
 	if log := s.log.String(); !strings.Contains(log, "too many open files") {
