@@ -94,7 +94,7 @@ func (k *contender) ready(now time.Time) time.Time {
 	return now // the class counts the item when it leaves
 }
 
-// hasPerished reports whether the contender had a slot of a fleet that is over.
+// hasPerished reports whether the contender may not send any more because its slot of a fleet is over.
 func (k *contender) hasPerished(now time.Time) bool {
 	if k.isQueue {
 		return false
@@ -190,9 +190,9 @@ func (f *feed) some(yield func(*node) bool) {
 	}
 }
 
-// lag returns by how much the next turn of a contender in a band begins after the latest one did, in units of
-// cost if its weight is 1. Each of the others that are ready sends as much before. A nil contender is one that
-// takes part from now on.
+// lag returns by how much the next turn of a contender in a band begins after the latest turn did, in units of
+// cost of a contender of weight 1. Each of the others that are ready sends at most so much before. A nil
+// contender stands for one that takes part from now on.
 func (f *feed) lag(band, priority int, k *contender) int64 {
 	if f == nil {
 		return 0
@@ -205,8 +205,8 @@ func (f *feed) lag(band, priority int, k *contender) int64 {
 	return (max(begins-r.clock, 0) + ticksPerUnit - 1) / ticksPerUnit
 }
 
-// readyFrom returns since when those beneath the class have allowed something to leave.
-// since is since when they have allowed what leaves now.
+// readyFrom returns since when something beneath the class has been ready to leave. since is
+// since when that is so for the item that leaves now.
 func (f *feed) readyFrom(since time.Time) time.Time {
 	if f.busy[borrowing] == 0 {
 		return since

@@ -78,12 +78,12 @@ type borrower interface {
 
 // budgeted is a limiter around budgets of a fleet.
 type budgeted interface {
-	// estimate is Estimate if own hastens when the first budget lets something leave.
+	// estimate is Estimate, with own to correct what the first budget says, which is that of the rate.
 	estimate(own hastener, now time.Time, ahead, n int64) time.Time
 }
 
-// A hastener returns when something leaves, not before from, that would leave at a time if no share came back. It is
-// an interface and no func, since a method value would be allocated for each estimate.
+// A hastener corrects estimates as throttle.hasten does. It is an interface and no func, since a method value would be
+// allocated for each estimate.
 type hastener interface {
 	hasten(from, at time.Time) time.Time
 }
@@ -142,8 +142,8 @@ func (g *gate) unanswered() int { return g.inFlight + g.inherited }
 // awaitsAnswers reports whether as many items are in flight as may be.
 func (g *gate) awaitsAnswers() bool { return g.maxInFlight > 0 && g.unanswered() >= g.maxInFlight }
 
-// pacedAt is allowedAt whatever is in flight, since nobody knows when answers come, and if no share
-// comes back.
+// pacedAt is allowedAt as if nothing were in flight, since nobody knows when answers come, and as if no
+// share came back.
 func (g *gate) pacedAt(now time.Time, n int64) time.Time {
 	if n == 0 {
 		return now
@@ -168,8 +168,8 @@ func (g *gate) expectedAt(now time.Time, n int64) time.Time {
 // hasStopped reports whether an item is on its way out, or the class pauses or has paused.
 func (g *gate) hasStopped() bool { return !g.leavingSince.IsZero() || !g.throttle.until.IsZero() }
 
-// resumes returns when an item leaves that the limiter lets leave at a time. It does not leave while
-// another one is on its way out, nor while the class pauses.
+// resumes returns when an item may leave that the limiter allows at a time: not while another item is on
+// its way out, nor while the class pauses.
 func (g *gate) resumes(at time.Time) time.Time {
 	if !g.leavingSince.IsZero() {
 		at = later(at, g.leavingSince.Add(leavePatience))
@@ -180,7 +180,7 @@ func (g *gate) resumes(at time.Time) time.Time {
 	return at
 }
 
-// follows is estimate also for an item that costs nothing: it leaves with the last of what is ahead.
+// follows is estimate, and also serves an item that costs nothing: that leaves with the last of what is ahead.
 func (g *gate) follows(now time.Time, ahead, n int64) time.Time {
 	switch {
 	case n > 0:
@@ -206,8 +206,8 @@ func (g *gate) estimate(now time.Time, ahead, n int64) time.Time {
 	return g.limiter.Next(now, ahead, n)
 }
 
-// regaining is estimate outside of the closed time, while shares of the rate come back. That is the rate of the first limit:
-// no other one changes with them.
+// regaining is estimate while shares of the rate come back, without the closed time. Shares are those of the first limit;
+// the others do not change.
 func (g *gate) regaining(now time.Time, ahead, n int64) (at time.Time) {
 	for i, l := range limit.Parts(bare(g.limiter)) {
 		window, counts := l.(limit.Window)
@@ -223,8 +223,8 @@ func (g *gate) regaining(now time.Time, ahead, n int64) (at time.Time) {
 	return at
 }
 
-// roomAt returns when the window of the class lets an item leave, if what is ahead leaves before. It holds more with each share
-// that comes back, and it does not end sooner. If nothing is ahead the result is exact.
+// roomAt is regaining for a limit that is a window. With each share that comes back the window holds more, and does not end
+// sooner. If nothing is ahead the result is exact.
 func (g *gate) roomAt(w limit.Window, now time.Time, ahead, n int64) time.Time {
 	at, step := w.Next(now, ahead, n), g.throttle.nextRegain()
 	flows := g.throttle.hasten(now, at).Add(-g.pace.window)
@@ -241,8 +241,8 @@ func (g *gate) roomAt(w limit.Window, now time.Time, ahead, n int64) time.Time {
 	return later(at, earlier(flows, w.NextAt(g.pace.rate, later(back, now), ahead, n)))
 }
 
-// hasten is throttle.hasten for the limit of a class that is shared. How much room its window has, the fleet knows: it is
-// taken to open when it would if no share came back.
+// hasten is throttle.hasten for the limit of a class that is shared. Only the fleet knows how much room a window has. So a
+// window is assumed to open when it would if no share came back.
 func (g *gate) hasten(from, at time.Time) time.Time {
 	if g.pace.algorithm.HasWindow() {
 		return at
@@ -276,9 +276,9 @@ func (g *gate) amend(now, then time.Time, units int64) {
 	}
 }
 
-// takeBack is amend for an item that has not left after all, and will be charged again: only windows are
-// corrected. What a gap or a bucket was charged is the time of the turn that is lost: if that came back, all that
-// waits would have its turn at once.
+// takeBack is amend for an item that has not left after all, and will be charged again. It corrects windows only. A
+// gap or a bucket was charged the time of a turn, and the turn is lost: if it gave that time back, what waits would
+// leave at once.
 func (g *gate) takeBack(now, then time.Time, units int64) {
 	g.regain(now)
 	limit.AmendWindows(bare(g.limiter), now, then, units)

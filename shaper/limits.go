@@ -137,8 +137,8 @@ type Budget interface {
 	Over() time.Time
 	// Lost says that an item of n units that Take has charged has not left. What it was granted is lost.
 	Lost(n int64)
-	// RefusedUntil returns until when a window has nothing for an item of n units, as the store has said when it was asked for no
-	// more. It returns a time that has passed if the store has not, or if the units are in hand.
+	// RefusedUntil returns until when a window has no room for an item of n units: the store has refused so many units, or
+	// fewer, and said until when. If it has not, or if the units are in hand, the time has passed.
 	RefusedUntil(now time.Time, n int64) time.Time
 	// Forget drops what the process has of the budget, until somebody asks for it again.
 	Forget()

@@ -226,13 +226,13 @@ func (s *shared) estimate(own hastener, now time.Time, ahead, n int64) time.Time
 	return estimate(s.budgets, s.class.pace.closed, own, now, ahead, n)
 }
 
-// asItIs hastens nothing.
+// asItIs is a hastener that corrects nothing.
 type asItIs struct{}
 
 func (asItIs) hasten(_, at time.Time) time.Time { return at }
 
-// estimate returns when all budgets are expected to let an item leave, outside the closed time. own changes what the first of them
-// says.
+// estimate returns when all budgets are expected to let an item leave, outside the closed time. own corrects what the first of
+// them says.
 func estimate(budgets []Budget, closed limit.Span, own hastener, now time.Time, ahead, n int64) time.Time {
 	return closed.Next(now, ahead, n, func(now time.Time, ahead, n int64) time.Time {
 		at := own.hasten(now, budgets[0].Estimate(now, ahead, n))
@@ -270,8 +270,7 @@ func (s *shared) noteOverdue(now time.Time, root *node) {
 	}
 }
 
-// refusedUntil returns until when the windows of the fleet have nothing for an item of n units, as the store has said; a
-// time that has passed if it has not, or if that is in hand.
+// refusedUntil returns the latest RefusedUntil of the budgets that have windows.
 func (s *shared) refusedUntil(now time.Time, n int64) (until time.Time) {
 	for i, b := range s.budgets {
 		if s.limits[i].Window > 0 {
