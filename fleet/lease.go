@@ -165,8 +165,8 @@ func (l *Lease) Hold(now, until time.Time) {
 	l.machine.wake(l, now)
 }
 
-// RefusedUntil returns until when a window has nothing for an item of n units, as the store has said when it was asked for no
-// more. It returns a time that has passed if the store has not, or if the units are in hand.
+// RefusedUntil returns until when a window has no room for an item of n units: the store has refused so many units, or
+// fewer, and said until when. If it has not, or if the units are in hand, the time has passed.
 func (l *Lease) RefusedUntil(now time.Time, n int64) (until time.Time) {
 	have, _ := l.inHand(now)
 	if l.machine.class.Algorithm == Slots || n-max(have, 0) < l.denied {

@@ -16,8 +16,8 @@ type successor interface {
 	charged(then time.Time) bool
 }
 
-// A Start is the part of a limiter that knows when it has taken the place of another one; zero if it
-// has not.
+// A Start is the part of a limiter that knows when the limiter has taken the place of another one. The zero
+// Start is that of a limiter that has not.
 type Start struct{ at time.Time }
 
 func (s *Start) succeed(now time.Time) { s.at = now }
