@@ -12,8 +12,8 @@ import (
 
 // Bounds of the streams.
 const (
-	mostStreams = 8                // of browsers
-	MostStreams = 2 * mostStreams  // with those of the control socket: browsers leave it room
+	mostStreams = 8                // a browser gets one only while fewer are open
+	MostStreams = 2 * mostStreams  // a client of the control socket gets one while fewer are open
 	streamPause = time.Second      // between two events, at least
 	longestWait = 10 * time.Second // and at most, however long a view takes
 	patience    = 5 * time.Second  // how long a browser may take to accept an event
@@ -42,7 +42,7 @@ type screen struct {
 	due   time.Time // of the next event
 }
 
-// enter adds a stream to a view; ok is false if there are as many as may be.
+// enter adds a stream to a view; ok is false if most streams or more are open, of all views together.
 func (s *screens) enter(view string, most int) (of *screen, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
