@@ -162,8 +162,8 @@ func (f *feed) reseat(k *contender, now time.Time) {
 	f.changes.set(&k.alarm, now, change)
 }
 
-// ready returns how many contenders have a seat in a band, as far as the feed has looked. A class without a feed has none.
-func (f *feed) ready(band int) (n int64) {
+// seated returns how many contenders have a seat in a band, as far as the feed has looked. A class without a feed has none.
+func (f *feed) seated(band int) (n int64) {
 	if f == nil {
 		return 0
 	}

@@ -44,7 +44,7 @@ func (k *keys) turnsBefore(now time.Time, of *turn, items, total int64) int64 {
 		return 0
 	}
 	f, busy, priority, contends := k.class.feed, int64(k.waiting.Len()), k.conf.Priority, (*contender)(nil)
-	ready := f.ready(of.band)
+	ready := f.seated(of.band)
 	if b := of.bucket; b != nil {
 		priority, contends = b.priority, &b.asChild
 		if b.waiting > 0 {
