@@ -51,6 +51,10 @@ MD2MAN      = $(GO) run github.com/cpuguy83/go-md2man/v2
 # or could not be judged, and fails if a test failed.
 TALLY = $(GO) run ./tests/tally
 
+# RACED marks the packages in what `go test -json -race` prints: some are tested without -race too, at the
+# same time.
+RACED = stdbuf -oL sed 's/"\(Package\|ImportPath\)":"[^"]*/& -race/'
+
 # The program of the playground is built anew each time, and laid over web/static while the program is
 # built, so it is always that of the same sources. $(call program,DIR) builds it, and
 # $(call build,ARGS) is `go build ARGS` with it: a static program, the same bytes wherever the tree
@@ -103,7 +107,7 @@ either = $(subst $() ,|,$(strip $(1)))
 GOTEST = $(GO) test -json -vet=off -ldflags=-w -timeout 20m
 test: export GOFLAGS += -trimpath
 test: deps lint
-	@{ $(GOTEST) -race -p $$((2*$$(nproc))) -parallel 8 -skip '$(call either,Allocate $(LONG))' $$($(GO) list ./... | grep -vE '^shaper/($(call either,$(SINGLE) tests))$$') & \
+	@{ $(GOTEST) -race -p $$((2*$$(nproc))) -parallel 8 -skip '$(call either,Allocate $(LONG))' $$($(GO) list ./... | grep -vE '^shaper/($(call either,$(SINGLE) tests))$$') | $(RACED) & \
 	   $(GOTEST) $(addprefix ./,$(SINGLE)); \
 	   $(GOTEST) -run '$(call either,$(PLAIN))' $$(grep -rlE --include='*_test.go' '^func Test.*($(call either,$(PLAIN)))' . | xargs -n 1 dirname | sort -u | grep -vE '^./($(call either,$(SINGLE) tests))$$'); \
 	   wait; \

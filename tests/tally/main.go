@@ -51,13 +51,13 @@ type record struct {
 	unjudged []string // not judged because the machine was busy
 	figures  []event
 	passed   int
-	running  map[string]int // how often each package has started and not ended
+	running  map[test]bool // packages that have started and not ended
 }
 
 // tally reads events from in and writes the summary to out. It reports whether at least one
 // test passed and none failed.
 func tally(in io.Reader, out io.Writer) bool {
-	r := &record{out: out, output: map[test]string{}, running: map[string]int{}}
+	r := &record{out: out, output: map[test]string{}, running: map[test]bool{}}
 	began := time.Now()
 	for lines := bufio.NewReader(in); ; {
 		line, err := lines.ReadString('\n')
@@ -71,10 +71,8 @@ func tally(in io.Reader, out io.Writer) bool {
 			break
 		}
 	}
-	for pkg, still := range r.running {
-		if still > 0 {
-			r.failed = append(r.failed, test{pkg, "has not ended"})
-		}
+	for t := range r.running {
+		r.failed = append(r.failed, test{t.pkg, "has not ended"})
 	}
 	r.end(time.Since(began))
 	return len(r.failed) == 0 && r.passed > 0
@@ -82,19 +80,18 @@ func tally(in io.Reader, out io.Writer) bool {
 
 func (r *record) note(e *event) {
 	t := test{e.Package + e.ImportPath, e.Test}
-	if e.Test == "" {
-		r.count(t.pkg, e.Action)
-	}
 	switch e.Action {
+	case "start":
+		r.running[t] = true
 	case "output", "build-output":
 		r.output[t] += e.Output
 	case "attr":
 		r.figures = append(r.figures, *e)
 	case "pass":
 		if r.passed++; e.Test == "" {
-			fmt.Fprintf(r.out, "ok      %-14v %6.1fs\n", t, e.Elapsed)
+			fmt.Fprintf(r.out, "ok      %-20v %6.1fs\n", t, e.Elapsed)
 		}
-		delete(r.output, t)
+		r.ended(t)
 	case "skip":
 		r.skip(t)
 	case "fail", "build-fail":
@@ -105,11 +102,17 @@ func (r *record) note(e *event) {
 	}
 }
 
+// ended forgets a test or a package that has ended.
+func (r *record) ended(t test) {
+	delete(r.output, t)
+	delete(r.running, t)
+}
+
 // fail notes a failed test, and prints what it has printed.
 func (r *record) fail(t test, how string) {
 	r.failed = append(r.failed, t)
 	fmt.Fprintf(r.out, "%-7s %v\n%s", how, t, r.output[t])
-	delete(r.output, t)
+	r.ended(t)
 }
 
 // failUnended fails the tests that ran when their package ended: go test does not, if it has stopped the
@@ -122,21 +125,10 @@ func (r *record) failUnended(pkg string) {
 	}
 }
 
-// count counts the starts and ends of a package. It may be tested twice at the same time, with the
-// race detector and without.
-func (r *record) count(pkg, action string) {
-	switch action {
-	case "start":
-		r.running[pkg]++
-	case "pass", "skip", "fail":
-		r.running[pkg]--
-	}
-}
-
 // skip notes a skipped test. It ignores a skipped package, which has no tests.
 func (r *record) skip(t test) {
 	reason := t.String() + ": " + reasonIn(r.output[t])
-	delete(r.output, t)
+	r.ended(t)
 	switch {
 	case t.name == "":
 	case strings.Contains(reason, trial.NotJudged):
