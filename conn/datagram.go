@@ -329,18 +329,20 @@ func (ud *udpDirection) dropPending(reason stats.Reason) {
 	}
 }
 
-// reenter moves the datagrams that wait in a class to the present class of their session.
+// reenter moves the datagrams that wait in a class to the present class of their session. Those whose session
+// stays keep their place.
 func reenter(class *shaper.Class) {
 	out := getOutgoing()
 	defer out.release()
 	for _, it := range class.Evict(time.Now(), func(it *shaper.Item) bool {
-		_, ok := it.Owner.(*datagrams)
-		return ok
+		d, ok := it.Owner.(*datagrams)
+		return ok && d.class != d.direction.class.Load()
 	}) {
 		d := it.Owner.(*datagrams).waitsNoMore()
 		ud := d.direction
 		d.class = ud.class.Load()
-		if d.item.Cost.Packets > 1 { // the new class may count datagrams
+		d.item.First, d.item.Accepted = false, false // it has had its turn in another class
+		if d.item.Cost.Packets > 1 {                 // the new class may count datagrams
 			ud.enterApart(d, out)
 		} else {
 			ud.enter(d, out)

@@ -106,6 +106,23 @@ func TestClosedWithDatagramsWaiting(t *testing.T) {
 	}
 }
 
+// Datagrams that wait in a class that is removed with its listener keep their places there.
+func TestDatagramsThatStay(t *testing.T) {
+	r := run(t, udp(policy.Discard, "0 packets/s"))
+	c := dialUDP(t, r.addr("l"))
+	for i := range 5 {
+		send(t, c, fmt.Sprint(i))
+	}
+	old := r.shaper.Class("c")
+	until(t, "all wait", func() bool { return old.Backlog().Items == 5 })
+	for range 3 {
+		r.reload(class("d", fast) + listener("m", "tcp", policy.Echo, "d"))
+	}
+	if n, waits := old.Stats.Overlimits.Load(), old.Backlog().Items; n != 5 || waits != 5 {
+		t.Errorf("datagrams have waited %d times, and %d wait, want 5", n, waits)
+	}
+}
+
 // Datagrams that wait in a class that is removed go on waiting in the new one.
 func TestDatagramsOfRemovedClass(t *testing.T) {
 	upstream := bindUDP(t, "127.0.0.1:0")

@@ -114,3 +114,28 @@ func TestPerishedOfAnEndedSession(t *testing.T) {
 		t.Errorf("%d items wait, and %d of %d bytes are dropped, want one of 3", c.Backlog().Items, items, n)
 	}
 }
+
+// A datagram that has come to its turn too late, and that a reload then moves to another class, jumps no queue there.
+func TestPerishedJumpsNoOtherQueue(t *testing.T) {
+	r, share, upstream := bare(t), &brief{perish: 1}, bindUDP(t, "127.0.0.1:0")
+	addr := upstream.LocalAddr().String()
+	text := func(of, rate string) string {
+		return class("d", rate) + listener("l", "udp", addr, of) + listener("m", "udp", addr, "d")
+	}
+	r.shaper.Shares(map[string]shaper.Share{"c": share})
+	r.reload("[fleet.prod]\naddress = \"127.0.0.1:1\"\n" + class("c", "1000 packets/s", `shared = "prod"`) + text("c", "0 packets/s"))
+	c, d := r.shaper.Class("c"), r.shaper.Class("d")
+	send(t, dialUDP(t, r.addr("l")), "second")
+	until(t, "one waits", func() bool { return c.Backlog().Items == 1 })
+	send(t, dialUDP(t, r.addr("m")), "first")
+	until(t, "and one in the other class", func() bool { return d.Backlog().Items == 1 })
+	share.open.Store(true)
+	it := c.Release(time.Now())
+	share.open.Store(false)
+	it.Owner.Leave(time.Now())
+	r.reload(text("d", "0 packets/s"))
+	until(t, "both wait there", func() bool { return d.Backlog().Items == 2 })
+	r.reload(text("d", "1000 packets/s"))
+	expect(t, upstream, "first")
+	expect(t, upstream, "second")
+}

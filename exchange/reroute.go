@@ -149,6 +149,7 @@ func (m *message) moveTo(to *move) {
 		c.use(m.tag)
 	}
 	c.disuse(m.lane.x.now, old)
+	m.item.First = false // it has had no turn before what waits there
 	if !m.inOrder {
 		m.chargeMoved()
 	}
