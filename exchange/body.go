@@ -45,12 +45,16 @@ func (b *body) passRemaining() bool {
 
 // offerPiece offers the next piece of the remaining bytes to the class.
 func (b *body) offerPiece() {
+	x := b.lane.x
+	x.noteTime(x.host.Time())
+	if b.flow.Class().Messages().HaveBuckets() {
+		b.lane.findBucket()
+		b.flow.Move(x.now, b.lane.class())
+	}
 	b.piece = b.remaining
 	if class := b.flow.Class(); class != nil {
 		b.piece = min(b.remaining, int(class.Piece()))
 	}
-	x := b.lane.x
-	x.noteTime(x.host.Time())
 	b.act(b.flow.Ask(x.now, shaper.Cost{Bytes: int64(b.piece)}, b.busy))
 }
 

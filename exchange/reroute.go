@@ -29,8 +29,12 @@ func (x *Exchange) Reroute(now time.Time, gone map[*shaper.Class]bool, back *sha
 	}
 	before := x.up.found.tag
 	if gone[x.up.class().Named()] && !x.classes.leads(before) { // the head is gone too, so nobody knows its key any more
-		x.up.found.tag = x.classes.bucketOf(x.now, x.classes.own, nil)
+		x.up.found.tag = x.classes.own
+		x.classes.use(x.classes.own)
 		defer x.classes.disuse(x.now, before)
+	}
+	if x.up.state == waiting {
+		x.up.findBucket()
 	}
 	if x.up.body.join(x.up.class().Counting(unit.Bytes)); !x.stopped {
 		x.host.Revisit() // what stood behind the messages that have left

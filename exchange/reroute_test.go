@@ -1,6 +1,7 @@
 package exchange_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -47,5 +48,67 @@ rate = "10 messages/s"
 			t.Errorf("stalls: %v: %d bytes of the message have left before what waited, want 0, and %d of %d before what came later", stalls, early-one, late-one, one)
 		}
 		w.Finish(stats.OK)
+	}
+}
+
+// moveTo is a reload that takes the class of the connection away, and leads it to another one.
+func (w *wire) moveTo(from, to string) {
+	w.Machine.Belong(w.Now, w.classes[to].Join(w.Now, policy.Conn{}))
+	w.Machine.Reroute(w.Now, map[*shaper.Class]bool{w.classes[from]: true}, nil)
+	w.Drive(w.Now)
+}
+
+// A connection that moves to a class with a bucket for each key of a message makes none before its next message. Only bytes whose
+// message was found before have one, because their key is not known any more: they pass in a bucket without a key.
+func TestMovedConnectionMakesNoBucket(t *testing.T) {
+	const (
+		request = "POST / HTTP/1.1\r\nHost: h\r\nX-Key: a\r\nContent-Length: 900\r\n\r\n"
+		upgrade = "GET / HTTP/1.1\r\nHost: h\r\nX-Key: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"
+		accepts = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"
+	)
+	body := strings.Repeat("x", 900)
+	for _, c := range []struct {
+		name, rate, before, answer, after string
+		keys                              int // that the class has for what came before
+	}{
+		{"new", "10 messages/s", "", "", "", 0},
+		{"between messages", "10 messages/s", request + body, answered(""), "", 0},
+		{"between messages, in bytes", "10KB/s", request + body, answered(""), "", 0},
+		{"amid a body", "10 messages/s", request + body[:100], "", body[100:], 0},
+		{"amid a body, in bytes", "10KB/s", request + body[:100], "", body[100:], 1},
+		{"a body waits, in bytes", "10KB/s", request + body, "", "", 1},
+		{"a tunnel, in bytes", "10KB/s", upgrade, accepts, "through", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := through(t, policy.HTTP, "[class.c]\nrate = \"1KB/s\"\n[class.d]\nrate = \""+c.rate+"\"\nper = \"header:X-Key\"\n")
+			if w.send(c.before); c.after == "" && c.answer == "" { // let no more than the head leave
+				w.wait(0)
+			} else {
+				w.wait(10 * time.Second)
+			}
+			w.answer(c.answer)
+			w.moveTo("c", "d")
+			keys := func() int { return w.classes["d"].Buckets().Keys(w.Now) }
+			w.send(c.after)
+			if n := keys(); n != c.keys {
+				t.Errorf("%d keys, want %d", n, c.keys)
+			}
+			w.wait(10 * time.Second)
+			if want := c.before + c.after; string(w.Up.Got) != want || w.Over {
+				t.Errorf("%d of %d bytes have left, and the connection has ended: %v", len(w.Up.Got), len(want), w.Over)
+			}
+			if strings.HasPrefix(c.before, upgrade) {
+				return
+			}
+			if c.before != "" && c.answer == "" {
+				w.answer(answered(""))
+			}
+			w.send(request + body)
+			w.wait(10 * time.Second)
+			if n := w.classes["d"].Buckets().Keys(w.Now); n < 1 || !strings.HasSuffix(string(w.Up.Got), request+body) {
+				t.Errorf("the next request has %d buckets, and %d bytes have left in all", n, len(w.Up.Got))
+			}
+			w.Finish(stats.OK)
+		})
 	}
 }
