@@ -58,7 +58,7 @@ func (t *tcpSession) mirror(s *shadow) {
 // that may stay; see follow. The locks of the routes and of the session are held.
 func (t *tcpSession) copyTo(s *shadow, who policy.Conn, now time.Time) {
 	who = s.bind(who)
-	guest := t.copies.follow(s, who, now)
+	guest := t.copies.follow(s, who, &t.conf.Listener, now)
 	if t.copies = nil; guest == nil {
 		t.up.flow.Mirror(nil)
 		t.down.flow.Mirror(nil)
@@ -67,9 +67,7 @@ func (t *tcpSession) copyTo(s *shadow, who policy.Conn, now time.Time) {
 	}
 	c := &copies{guest: guest, who: who, protocol: t.conf.Protocol, inFlight: map[uint32][]*copied{}}
 	c.own, c.back = guest.Classes()
-	if t.conf.Protocol.HasMessages() {
-		c.rules = s.classifier.Messages(who)
-	}
+	c.rules = s.rulesOf(who, &t.conf.Listener)
 	for _, rule := range c.rules {
 		c.classes = append(c.classes, guest.Join(now, s.classes[rule.Class], who))
 	}
@@ -87,18 +85,18 @@ func (c *copies) expect(n int) {
 	}
 }
 
-// follow returns the guest in s of the session that who describes; nil if s is nil. It moves the
+// follow returns the guest in s of the session that who describes, from a listener; nil if s is nil. It moves the
 // guest that there is. If its upstream class in the shadow changes, follow ends it and returns
 // another one, which has no slot yet.
-func (c *copies) follow(s *shadow, who policy.Conn, now time.Time) *shaper.Guest {
+func (c *copies) follow(s *shadow, who policy.Conn, conf *policy.Listener, now time.Time) *shaper.Guest {
 	if c == nil {
-		return s.guest(who, now)
+		return s.guest(who, conf, now)
 	}
-	if up, down := s.classesOf(who); c.guest.Follow(now, who, up, down) {
+	if up, down := s.classesOf(who, conf); c.guest.Follow(now, who, up, down) {
 		return c.guest
 	}
 	c.end(false)
-	return s.guest(who, now)
+	return s.guest(who, conf, now)
 }
 
 // reopen asks for a slot in the shadow and connects there, unless the guest has done so. Call

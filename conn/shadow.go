@@ -37,13 +37,13 @@ func (s *Server) Shadow(p *policy.Policy, trial *shaper.Trial) {
 	}
 }
 
-// guest returns what stands for a connection in the trial; nil if no policy is in the shadow.
-func (s *shadow) guest(who policy.Conn, now time.Time) *shaper.Guest {
+// guest returns what stands for a connection of a listener in the trial; nil if no policy is in the shadow.
+func (s *shadow) guest(who policy.Conn, conf *policy.Listener, now time.Time) *shaper.Guest {
 	if s == nil {
 		return nil
 	}
 	who = s.bind(who)
-	up, down := s.classesOf(who)
+	up, down := s.classesOf(who, conf)
 	return s.trial.Guest(now, who, up, down)
 }
 
@@ -62,8 +62,20 @@ func (s *shadow) bind(who policy.Conn) policy.Conn {
 	return who
 }
 
-// classesOf returns the classes of a connection, upstream and downstream; nil for none.
-func (s *shadow) classesOf(who policy.Conn) (up, down *shaper.Class) {
+// classesOf returns the classes of a connection, upstream and downstream; nil for none. conf is its listener. If the policy has
+// another protocol by that name, its classes and rules are for other clients, and say nothing of the connection.
+func (s *shadow) classesOf(who policy.Conn, conf *policy.Listener) (up, down *shaper.Class) {
+	if !s.classifier.HasListener(conf) {
+		return nil, nil
+	}
 	d := s.classifier.Classify(who)
 	return s.classes[d.Class], s.classes[d.ReturnClass]
+}
+
+// rulesOf returns the rules about the messages of a connection; conf is as in classesOf.
+func (s *shadow) rulesOf(who policy.Conn, conf *policy.Listener) policy.MessageRules {
+	if !conf.Protocol.HasMessages() || !s.classifier.HasListener(conf) {
+		return nil
+	}
+	return s.classifier.Messages(who)
 }

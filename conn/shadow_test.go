@@ -184,14 +184,44 @@ func TestShadowPolicyOfDestinations(t *testing.T) {
 	r.awaitEnd(stats.ResetByPeer, 1)
 }
 
-// A listener that the policy in the shadow does not know gets no copies.
+// A listener that the policy in the shadow does not know, or knows with another protocol, gets no copies.
 func TestShadowPolicyKnowsNot(t *testing.T) {
 	p := parse(t, class("c", fast)+listener("other", "udp", policy.Echo, "c"))
 	trial := shaper.NewTrial(time.Now(), p.Classes)
 	other := &shadow{routes: routes{policy.Compile(p), map[string]*shaper.Class{"c": trial.Classes()[0]}}, trial: trial}
-	guest := other.guest(policy.Conn{Listener: "l", Source: netip.MustParseAddrPort("10.0.0.1:1")}, time.Now())
-	if up, down := guest.Classes(); up != nil || down != nil {
-		t.Errorf("it gets %v and %v", up, down)
+	for _, l := range []policy.Listener{{Name: "l", Protocol: policy.UDP}, {Name: "other", Protocol: policy.TCP}} {
+		who := policy.Conn{Listener: l.Name, Source: netip.MustParseAddrPort("10.0.0.1:1")}
+		guest := other.guest(who, &l, time.Now())
+		if up, down := guest.Classes(); up != nil || down != nil {
+			t.Errorf("%s gets %v and %v", l.Name, up, down)
+		}
+	}
+}
+
+// If the policy in the shadow has another protocol by the name of a listener, its classes are for other clients: nothing of the
+// sessions counts there, whether they were open before or come later.
+func TestShadowPolicyOfAnotherProtocol(t *testing.T) {
+	for _, c := range []struct{ live, shadow, rate string }{
+		{"lines", "tcp", "1B/h"},
+		{"tcp", "http", "1B/h"},
+		{"http", "lines", "1 messages/h"},
+		{"http", "smpp", "1 messages/h"},
+	} {
+		t.Run(c.live+" as "+c.shadow, func(t *testing.T) {
+			addr, conns := listen(t)
+			r := run(t, class("c", fast)+listener("l", c.live, addr, "c"))
+			const text = "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+			client, upstream := r.open(conns)
+			classes := r.shade(class("c", c.rate) + listener("l", c.shadow, addr, "c"))
+			later := r.dial("l")
+			send(t, client, text)
+			expect(t, upstream, text)
+			send(t, later, text)
+			expect(t, next(t, conns), text)
+			if is := classes["c"].Stats.ReadShadow(); is.WouldDelay+is.WouldDrop+is.Wait.Count > 0 {
+				t.Errorf("%d items would have waited, %d would have been dropped, and %d have left", is.WouldDelay, is.WouldDrop, is.Wait.Count)
+			}
+		})
 	}
 }
 

@@ -116,7 +116,7 @@ func (t *udpSession) beginFrom() error {
 	up, down = up.Join(t.started, who), down.Join(t.started, who)
 	t.up.init(t, stats.Upstream, up)
 	t.down.init(t, stats.Downstream, down)
-	if guest := u.server.routing.shadow.guest(who, t.started); guest != nil {
+	if guest := u.server.routing.shadow.guest(who, t.conf, t.started); guest != nil {
 		guest.Open(t.started, policy.UDP)
 		t.copyTo(guest, t.started)
 	}

@@ -251,7 +251,7 @@ func (t *udpSession) remark() {
 // mirror implements session.
 func (t *udpSession) mirror(s *shadow) {
 	now := time.Now()
-	guest := s.guest(t.describe(), now)
+	guest := s.guest(t.describe(), t.conf, now)
 	if guest != nil {
 		guest.Stay(now)
 	}

@@ -93,8 +93,7 @@ func (c *candidate) notePauses() string {
 	return fmt.Sprintf("providers have said \"too fast\" %d times: the shadow computes no pauses, and neither adapt nor learn nor retry", n)
 }
 
-// noteListeners returns a note for each listener of a policy that gets no copies, or copies of
-// another protocol.
+// noteListeners returns a note for each listener of a policy that gets no copies.
 func noteListeners(p, inForce *policy.Policy) (notes []string) {
 	for _, l := range p.Listeners {
 		live, ok := inForce.Listener(l.Name)
@@ -102,7 +101,7 @@ func noteListeners(p, inForce *policy.Policy) (notes []string) {
 		case !ok:
 			notes = append(notes, fmt.Sprintf("listener %q is not in force and gets no copies", l.Name))
 		case live.Protocol != l.Protocol:
-			notes = append(notes, fmt.Sprintf("listener %q is in force with protocol %q and gets copies of that, not of %q", l.Name, live.Protocol, l.Protocol))
+			notes = append(notes, fmt.Sprintf("listener %q is in force with protocol %q, not %q, and gets no copies", l.Name, live.Protocol, l.Protocol))
 		}
 	}
 	return notes

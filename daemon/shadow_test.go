@@ -140,7 +140,7 @@ func TestShadowNotes(t *testing.T) {
 		t.Fatal(err)
 	}
 	notes := strings.Join(s.Notes, "\n")
-	for _, want := range []string{`listener "l" is in force with protocol "http" and gets copies of that, not of "smpp"`, `listener "new" is not in force and gets no copies`} {
+	for _, want := range []string{`listener "l" is in force with protocol "http", not "smpp", and gets no copies`, `listener "new" is not in force and gets no copies`} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("the notes are %q, want %q among them", notes, want)
 		}
