@@ -42,6 +42,7 @@
 //	table       prints tables and text as wide as the terminal
 //	log         logs, for the journal and for people
 //	terminal    how wide and high a terminal is
+//	output      whether all was written
 //	tree        classes in the order of a tree
 //	format      how figures, times and JSON are printed
 //	flags       flags and arguments that commands share

@@ -16,9 +16,13 @@ func main() {
 
 // run runs one command line, writes its error to stderr, and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	app := newApp(stdout, stderr)
+	out := &output{Writer: stdout}
+	app := newApp(out, stderr)
 	app.Setup()
 	err := app.RunContext(ctx, flagsFirst(app, args))
+	if err == nil {
+		err = out.err
+	}
 	if err == nil {
 		return exitDone
 	}

@@ -426,3 +426,21 @@ func TestExitCodes(t *testing.T) {
 		}
 	}
 }
+
+// full is a file on a full disk.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// TestOutputIsLost requires that a command fails if nobody gets what it prints.
+func TestOutputIsLost(t *testing.T) {
+	p := begin(t, base)
+	for _, line := range []string{"status", "classes", "classes slow", "why slow", "sessions", "upstreams", "fleet", "history",
+		"explain 127.0.0.1", "diff", "reload", "set slow rate=32KiB/s", "check", "check --explain", "status --json", "help", "status --help", "version"} {
+		var errs bytes.Buffer
+		args := append([]string{"shaper", "-c", p.path}, strings.Fields(line)...)
+		if code := run(context.Background(), args, full{}, &errs); code != exitFailed || !strings.Contains(errs.String(), "no space left on device") {
+			t.Errorf("shaper %s on a full disk: exit code %d, want %d; it says %q", line, code, exitFailed, errs.String())
+		}
+	}
+}

@@ -30,6 +30,9 @@ func sizeOf(w io.Writer) (size *unix.Winsize, ok bool) {
 	if s, paged := w.(*screen); paged {
 		w = s.terminal
 	}
+	if o, printed := w.(*output); printed {
+		w = o.Writer
+	}
 	file, isFile := w.(*os.File)
 	if !isFile {
 		return nil, false
