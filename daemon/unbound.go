@@ -80,6 +80,7 @@ const (
 	needsFile       = "the path of a PEM file; a relative path begins at the directory of the policy file"
 	needsOwnState   = "each shaper needs a file of its own"
 	needsStateDir   = "make its directory, writable for the user that runs shaper, or set daemon.state; the unit in systemd/ makes /var/lib/shaper with StateDirectory="
+	needsStateFile  = "the path of a file, which shaper makes, in a directory that it may write to"
 	needsPEM        = "a PEM file: a certificate followed by those that lead to its authority, or the private key of the certificate"
 	needsUsers      = "a file that the user of shaper can read, with lines NAME:HASH of argon2id or bcrypt, as `htpasswd -nB NAME` prints them"
 	needsPassword   = "the path of a file whose first line is the password, and not the password itself; a relative path begins at the directory of the policy file"
@@ -142,8 +143,11 @@ func remedyPassword(err error) string {
 
 // remedyState returns what may help against a state file that cannot be used.
 func remedyState(err error) string {
-	if errors.Is(err, state.ErrInUse) {
+	switch {
+	case errors.Is(err, state.ErrInUse):
 		return needsOwnState
+	case errors.Is(err, state.ErrNoFile):
+		return needsStateFile
 	}
 	return needsStateDir
 }

@@ -13,6 +13,7 @@ import (
 
 	"shaper/policy"
 	"shaper/sock"
+	"shaper/state"
 )
 
 func listenError(network string, addr net.Addr, errno syscall.Errno) error {
@@ -86,6 +87,9 @@ func TestRemedyOfASectionCalledTLS(t *testing.T) {
 		{"listener.a.upstream_tls.b.listen", taken, portTaken},
 		{"listener.tls.mode", syscall.EPERM, needsNetAdmin},
 		{"listener.tls.users", missing, needsUsers},
+		{"daemon.state", missing, needsStateDir},
+		{"daemon.state", state.ErrInUse, needsOwnState},
+		{"daemon.state", state.ErrNoFile, needsStateFile},
 		{"fleet.tls.password_file", missing, needsPassword},
 		{"fleet.tls.tls.ca", missing, needsFile},
 		{"listener.tls.upstream_tls.key", missing, needsFile},

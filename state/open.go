@@ -20,6 +20,9 @@ import (
 // ErrInUse is the error of a file that another process keeps its state in.
 var ErrInUse = errors.New("another process keeps its state there")
 
+// ErrNoFile is the error of a path that leads to a directory, a pipe or a device.
+var ErrNoFile = errors.New("it is not a regular file")
+
 // lock makes sure that no other process uses the file at path. The lock ends with the process.
 // A lock that cannot be made because the disk is full or faulty is not worth a start: the
 // result is nil then.
@@ -96,8 +99,8 @@ func find(path string, clock Clock) (leases []limit.Lease, written int64, err er
 		return nil, 0, err
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() && !info.IsDir() {
-		return nil, 0, errors.Join(err, &fs.PathError{Op: "open", Path: path, Err: errors.New("it is not a regular file")})
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, 0, errors.Join(err, &fs.PathError{Op: "open", Path: path, Err: ErrNoFile})
 	}
 	data, err := io.ReadAll(io.LimitReader(f, mostBytes))
 	if err != nil {
