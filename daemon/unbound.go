@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"net"
+	"os/user"
 	"slices"
 	"strings"
 	"syscall"
@@ -85,6 +86,8 @@ const (
 	needsUsers      = "a file that the user of shaper can read, with lines NAME:HASH of argon2id or bcrypt, as `htpasswd -nB NAME` prints them"
 	needsPassword   = "the path of a file whose first line is the password, and not the password itself; a relative path begins at the directory of the policy file"
 	needsOwner      = "a group of the user that runs shaper, as `usermod -aG GROUP shaper` and a restart make it; only root may give a file to another user"
+	needsAccount    = "the name or the number of one of this machine (getent(1))"
+	needsAddress    = "an address of this machine, or a name that leads to one"
 	needsDirectory  = "make its directory, writable for the user that runs shaper, or choose another path; the unit in systemd/ makes /run/shaper with RuntimeDirectory="
 )
 
@@ -96,6 +99,10 @@ func remedy(err error) string {
 	switch {
 	case errors.As(err, &path) && path.Op == "lchown":
 		return needsOwner
+	case errors.As(err, new(user.UnknownUserError)), errors.As(err, new(user.UnknownGroupError)):
+		return needsAccount
+	case errors.As(err, new(*net.DNSError)):
+		return needsAddress
 	case errors.As(err, new(*sock.ServedError)):
 		return socketTaken
 	case errors.Is(err, syscall.EADDRINUSE):

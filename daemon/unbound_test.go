@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -57,6 +58,9 @@ func TestRemedy(t *testing.T) {
 		{&sock.ServedError{Path: "/x/c.sock"}, socketTaken},
 		{&fs.PathError{Op: "mkdir", Path: "/x", Err: syscall.EROFS}, needsDirectory},
 		{&fs.PathError{Op: "lchown", Path: "/x/c.sock", Err: syscall.EPERM}, needsOwner},
+		{user.UnknownUserError("nobody1"), needsAccount},
+		{user.UnknownGroupError("nobody1"), needsAccount},
+		{&net.OpError{Op: "listen", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "x.invalid"}}, needsAddress},
 		{errors.New("anything"), ""},
 	} {
 		if got := remedy(c.err); got != c.want {

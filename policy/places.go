@@ -27,11 +27,11 @@ func (p *Policy) notePlaces(r *report) {
 	}
 	p.tlsPaths(func(key string, _ *string) { note(key, key) })
 	for _, l := range p.Listeners {
-		note(join("listener", l.Name)+".upstream_tls", join("listener", l.Name)+".upstream_tls")
-		key := join("listener", l.Name) + ".listen"
-		note(key, key)
-		note(join("listener", l.Name)+".unix.user", join("listener", l.Name)+".unix.user")
-		note(join("listener", l.Name)+".unix.group", join("listener", l.Name)+".unix.group")
+		listener := join("listener", l.Name)
+		for _, key := range []string{".listen", ".mode", ".upstream_tls", ".unix.user", ".unix.group"} {
+			note(listener+key, listener+key)
+		}
+		key := listener + ".listen"
 		for i, address := range l.Listen {
 			note(key+itemMark+address, item(key, i))
 		}
