@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -74,9 +75,17 @@ func (d *daemon) serveConfirm(by caller, r *http.Request) (any, error) {
 
 // serveSet takes an object of keys and values of a class. The key "for" is how long they hold.
 func (d *daemon) serveSet(by caller, r *http.Request) (any, error) {
-	values := map[string]string{}
-	if err := decode(r, &values); err != nil {
+	var given map[string]json.RawMessage
+	if err := decode(r, &given); err != nil {
 		return nil, err
+	}
+	values := map[string]string{}
+	for key, value := range given {
+		text, ok := word(value)
+		if !ok {
+			return nil, usageError("%s: %s cannot be set; a value is a text, a number, true or false, as in a policy", key, value)
+		}
+		values[key] = text
 	}
 	var lasts unit.Duration
 	if text, ok := values["for"]; ok {
@@ -97,6 +106,18 @@ func (d *daemon) serveSet(by caller, r *http.Request) (any, error) {
 		}
 	}
 	return done, err
+}
+
+// word returns a text, a number or a boolean of JSON as the command line has it; ok is false if it is
+// something else.
+func word(value json.RawMessage) (text string, ok bool) {
+	switch value[0] {
+	case '{', '[', 'n': // null
+		return "", false
+	case '"':
+		return text, json.Unmarshal(value, &text) == nil
+	}
+	return string(value), true
 }
 
 func (d *daemon) serveClose(by caller, r *http.Request) (any, error) {
