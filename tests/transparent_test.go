@@ -86,10 +86,10 @@ func (r *router) nft(t *testing.T, what string) string {
 	return out
 }
 
-// try runs `shaper nft` in the router, which may fail.
-func (r *router) try(what string) (out string, err error) {
+// try runs `shaper nft` in the router, which may fail. It returns what shaper prints on both streams.
+func (r *router) try(what ...string) (out string, err error) {
 	r.in.do(func() error {
-		b, failed := exec.Command(plain(), "-c", r.config, "nft", what).CombinedOutput()
+		b, failed := exec.Command(plain(), append([]string{"-c", r.config, "nft"}, what...)...).CombinedOutput()
 		out, err = string(b), failed
 		return nil
 	})
@@ -199,6 +199,22 @@ func (r *router) clearsWhatItHasApplied(t *testing.T, before, applied string) (c
 	}
 	r.nft(t, "clear")
 	return cleared
+}
+
+// With --json, apply and clear say whether they have changed the kernel.
+func TestTransparentSaysWhatItChanged(t *testing.T) {
+	t.Parallel()
+	r := &router{in: newNamespace(t), program: &program{config: policyFile(t, daemonSection+intercepting)}}
+	r.in.run("ip link set lo up")
+	for _, c := range []struct {
+		what    string
+		changed bool
+	}{{"plan", false}, {"clear", false}, {"apply", true}, {"apply", true}, {"clear", true}, {"clear", false}} {
+		out, err := r.try(c.what, "--json")
+		if says := fmt.Sprintf(`"changed": %t`, c.changed); err != nil || c.what != "plan" && !strings.Contains(out, says) {
+			t.Errorf("shaper nft %s --json: %v, want %s\n%s", c.what, err, says, out)
+		}
+	}
 }
 
 // A table of others that has the name of ours stays as it is.

@@ -19,8 +19,8 @@ func nftCommand() *cli.Command {
 			"rule goes with them. apply replaces them at once, clear removes them and needs no policy. Both need the capability CAP_NET_ADMIN.",
 		Subcommands: []*cli.Command{
 			{Name: "plan", Usage: "print the table and the routing as a shell script", Flags: []cli.Flag{jsonFlag()}, Action: withPlan(nftPlan)},
-			{Name: "apply", Usage: "put them into the kernel, in place of earlier ones", Action: withPlan(nftApply)},
-			{Name: "clear", Usage: "remove what shaper has put into the kernel", Action: nftClear},
+			{Name: "apply", Usage: "put them into the kernel, in place of earlier ones", Flags: []cli.Flag{jsonFlag()}, Action: withPlan(nftApply)},
+			{Name: "clear", Usage: "remove what shaper has put into the kernel", Flags: []cli.Flag{jsonFlag()}, Action: nftClear},
 		},
 		Action: noSubcommand("nft", "plan, apply or clear"),
 	}
@@ -73,8 +73,19 @@ func nftApply(c *cli.Context, hash string, plan *nft.Plan) error {
 		return err
 	}
 	note(c, "nft apply", policy.Change{Op: "+", What: "nft", Name: "inet shaper", New: "the rules of policy " + hash})
-	fmt.Fprintln(c.App.Writer, "table inet shaper and its routing are in force")
-	return nil
+	return nftDone(c, true, "table inet shaper and its routing are in force")
+}
+
+// nftDone prints whether the kernel was changed, as JSON or in words.
+func nftDone(c *cli.Context, changed bool, said string) error {
+	if c.Bool("json") {
+		return printJSON(c, struct {
+			Table   string `json:"table"`
+			Changed bool   `json:"changed"`
+		}{"inet shaper", changed})
+	}
+	_, err := fmt.Fprintln(c.App.Writer, said)
+	return err
 }
 
 func nftClear(c *cli.Context) error {
@@ -93,6 +104,5 @@ func nftClear(c *cli.Context) error {
 		said = "table inet shaper and its routing are removed"
 		note(c, "nft clear", policy.Change{Op: "-", What: "nft", Name: "inet shaper", Old: "the table and its routing"})
 	}
-	fmt.Fprintln(c.App.Writer, said)
-	return nil
+	return nftDone(c, found, said)
 }
