@@ -229,11 +229,25 @@ func TestBashCompletes(t *testing.T) {
 	os.Symlink(os.Args[0], filepath.Join(dir, "shaper"))
 	cmd := exec.Command(bash, "-c", `source <(shaper completion bash)
 COMP_WORDS=(shaper sta); COMP_CWORD=1; _shaper; echo "${COMPREPLY[@]}"
-COMP_WORDS=(shaper status --j); COMP_CWORD=2; _shaper; echo "${COMPREPLY[@]}"`)
+COMP_WORDS=(shaper status --j); COMP_CWORD=2; _shaper; echo "${COMPREPLY[@]}"
+COMP_WORDS=(shaper reload --); COMP_CWORD=2; _shaper; echo "${COMPREPLY[@]}"
+COMP_WORDS=(shaper classes --s); COMP_CWORD=2; _shaper; echo "${COMPREPLY[@]}"
+COMP_WORDS=(shaper set a rate=1mbit --); COMP_CWORD=4; _shaper; echo "${COMPREPLY[@]}"
+COMP_WORDS=(shaper tc apply --j); COMP_CWORD=3; _shaper; echo "${COMPREPLY[@]}"`)
 	cmd.Env = append(os.Environ(), asShaper+"=1", "PATH="+dir+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
-	if err != nil || string(out) != "status\n--json\n" {
+	const want = "status\n--json\n--json --rollback-after --help\n--sort\n--json --for --help\n--json\n"
+	if err != nil || string(out) != want {
 		t.Errorf("%v, %q", err, out)
+	}
+}
+
+// A shell that asks what may follow "--" does not run the command.
+func TestCompletingRunsNothing(t *testing.T) {
+	for _, args := range []string{"version --", "fmt -- -", "man --", "explain --policy x --"} {
+		if out := want(t, 0, nil, append(strings.Fields(args), completing)...); out != "" {
+			t.Errorf("%s: %q", args, out)
+		}
 	}
 }
 

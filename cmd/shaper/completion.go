@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -12,12 +13,13 @@ import (
 )
 
 // The scripts ask the program itself. So they know the commands and flags of this version, and the
-// classes of the running daemon.
+// classes of the running daemon. They ask for flags with "-" alone, and the shell picks those that
+// fit: after "--" there are no flags, so the program would run the command.
 
 const bashScript = `# bash completion for shaper: source <(shaper completion bash)
 _shaper() {
     local cur="${COMP_WORDS[COMP_CWORD]}" words=("${COMP_WORDS[@]:0:COMP_CWORD}") IFS=$'\n'
-    [[ "$cur" == -* ]] && words+=("$cur")
+    [[ "$cur" == -* ]] && words+=(-)
     COMPREPLY=($(compgen -W "$("${words[@]}" --generate-bash-completion 2>/dev/null)" -- "$cur"))
 }
 complete -o bashdefault -o default -F _shaper shaper
@@ -27,7 +29,7 @@ const zshScript = `#compdef shaper
 # zsh completion for shaper: shaper completion zsh >"${fpath[1]}/_shaper"
 _shaper() {
     local -a asked=("${(@)words[1,CURRENT-1]}") found
-    [[ "$words[CURRENT]" == -* ]] && asked+=("$words[CURRENT]")
+    [[ "$words[CURRENT]" == -* ]] && asked+=(-)
     found=("${(@f)$("${asked[@]}" --generate-bash-completion 2>/dev/null)}")
     compadd -a found
     _files
@@ -40,7 +42,7 @@ const fishScript = `# fish completion for shaper: shaper completion fish >~/.con
 function __shaper_complete
     set -l asked (commandline -opc)
     set -l current (commandline -ct)
-    string match -q -- '-*' $current; and set -a asked $current
+    string match -q -- '-*' $current; and set -a asked -
     $asked --generate-bash-completion 2>/dev/null
 end
 complete -c shaper -a '(__shaper_complete)'
@@ -75,18 +77,32 @@ func completionCommand() *cli.Command {
 // completePatience bounds how long a shell waits for a daemon that hangs.
 const completePatience = 500 * time.Millisecond
 
+// completeFlags completes an argument that begins with "-" to the flags of the command. It reports
+// false if the argument does not begin so, and no flag waits for it as its value.
+func completeFlags(c *cli.Context) bool {
+	last := len(os.Args) - 2 // behind it stands `completing`
+	if last < 0 || !strings.HasPrefix(os.Args[last], "-") {
+		return false
+	}
+	cli.DefaultCompleteWithFlags(c.Command)(c)
+	return true
+}
+
 // completeClasses completes the arguments of set: the first to the classes of the daemon, the
 // others to the keys that are set most often.
 func completeClasses(c *cli.Context) {
-	if c.NArg() > 0 {
+	if c.NArg() == 0 {
+		completeClass(c)
+	} else if !completeFlags(c) {
 		fmt.Fprintln(c.App.Writer, "rate=\nburst=\n--for")
-		return
 	}
-	completeClass(c)
 }
 
 // completeClass completes the first argument to the classes of the daemon.
 func completeClass(c *cli.Context) {
+	if completeFlags(c) {
+		return
+	}
 	d, err := client(c)
 	if err != nil || c.NArg() > 0 {
 		return

@@ -86,6 +86,9 @@ func sectionsOf(c *cli.Context, p *policy.Policy) ([]policy.TC, error) {
 
 // completeDevices completes the argument to the devices of the policy.
 func completeDevices(c *cli.Context) {
+	if completeFlags(c) {
+		return
+	}
 	path, _ := configPath(c)
 	p, _, err := policy.Load(path)
 	if err != nil || c.NArg() > 0 {
