@@ -258,6 +258,15 @@ func TestCargoWithoutSplice(t *testing.T) {
 	})
 }
 
+// Where descriptors are short, most of them stay for sessions.
+func TestPipesWithinDescriptors(t *testing.T) {
+	for descriptors, want := range map[uint64]int{0: 0, 64: 8, 256: 32, 511: 63, 512: maxPipes, 1 << 20: maxPipes, 1<<64 - 1: maxPipes} {
+		if got := pipesWithin(descriptors); got != want {
+			t.Errorf("%d pipes within %d descriptors, want %d", got, descriptors, want)
+		}
+	}
+}
+
 // The pipes take at most half of the pages of an unprivileged user.
 func TestPipesAreWithinTheQuota(t *testing.T) {
 	ps := Kernel{}.NewPipes()

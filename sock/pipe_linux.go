@@ -22,8 +22,10 @@ type Pipes chan *pipe
 
 // NewPipes implements Network. If the kernel grants fewer pipes, more bytes are copied.
 func (Kernel) NewPipes() Pipes {
+	var limit unix.Rlimit
+	unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
 	ps := make(Pipes, maxPipes)
-	for range maxPipes {
+	for range pipesWithin(limit.Cur) {
 		p, err := newPipe()
 		if err != nil {
 			break
@@ -32,6 +34,10 @@ func (Kernel) NewPipes() Pipes {
 	}
 	return ps
 }
+
+// pipesWithin returns how many pipes a process may make that may have so many descriptors: both ends
+// of all pipes take at most a quarter of them, and leave the rest to sessions.
+func pipesWithin(descriptors uint64) int { return int(min(maxPipes, descriptors/8)) }
 
 func newPipe() (*pipe, error) {
 	var fds [2]int
