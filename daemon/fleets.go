@@ -186,7 +186,8 @@ func readPeersOf(ctx context.Context, m *fleet.Member) (all []stats.PeerReading)
 
 // join makes the process a member of a class: of each of its limits.
 func (s *fleets) join(class string, of store, all []shaper.Limit) *share {
-	one := &share{class: class, name: s.name, store: of, limits: all, since: time.Now()}
+	one := &share{class: class, name: s.name, store: of, since: time.Now()}
+	one.limits.Store(&all)
 	for i, limit := range limits.All(class, all, of.conf) {
 		reach, err := fleet.NewStore(of.reach)
 		if err == nil {
@@ -213,7 +214,7 @@ func (s *fleets) join(class string, of store, all []shaper.Limit) *share {
 
 // logMode logs that the budget of a class comes from somewhere else than before.
 func (s *fleets) logMode(one *share, i int, mode fleet.Mode, err error) {
-	args := []any{"class", one.class, "limit", one.limits[i].Rate.String(), "fleet", one.store.conf.Name, "mode", mode.String()}
+	args := []any{"class", one.class, "limit", one.limit(i).Rate.String(), "fleet", one.store.conf.Name, "mode", mode.String()}
 	switch mode {
 	case fleet.FromStore:
 		s.log.Info("the store is back", args...)
@@ -226,7 +227,7 @@ func (s *fleets) logMode(one *share, i int, mode fleet.Mode, err error) {
 
 // logDeadlines logs that the members of a class have different deadlines, and that they have one again.
 func (s *fleets) logDeadlines(one *share, i int, was, is *fleet.Status) {
-	args := []any{"class", one.class, "limit", one.limits[i].Rate.String(), "fleet", one.store.conf.Name, "shortest", is.Shortest}
+	args := []any{"class", one.class, "limit", one.limit(i).Rate.String(), "fleet", one.store.conf.Name, "shortest", is.Shortest}
 	switch {
 	case is.Shortest < is.Longest:
 		s.log.Warn("shapers of a fleet have different deadlines: the shortest holds for all", append(args, "longest", is.Longest)...)

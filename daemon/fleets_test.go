@@ -68,9 +68,20 @@ func TestFleetsKeepTheirMembers(t *testing.T) {
 	const rate = "rate = \"20 messages/s\"\nheadroom = \"2%\"\n"
 	with := fmt.Sprintf("password_file = %q\n", password)
 	first := enforce(with, rate)
-	for _, class := range []string{rate, "rate = \"30 messages/s\"\nheadroom = \"2%\"\n", rate + "queue = \"5 messages\"\n"} {
-		if enforce(with, class) != first {
-			t.Errorf("it has joined again for %s", class)
+	for _, c := range []struct {
+		class, limit string
+		headroom     time.Duration
+	}{
+		{rate, "19.6 messages/s", 957 * time.Microsecond},
+		{"rate = \"30 messages/s\"\nheadroom = \"2%\"\n", "29.4 messages/s", 638 * time.Microsecond},
+		{rate + "queue = \"5 messages\"\n", "19.6 messages/s", 957 * time.Microsecond},
+	} {
+		if enforce(with, c.class) != first {
+			t.Errorf("it has joined again for %s", c.class)
+		}
+		of := s.read()[0]
+		if got := of.Classes[0].Limit; got != c.limit || time.Duration(of.Headroom).Round(time.Microsecond) != c.headroom {
+			t.Errorf("the limit is %s and the headroom %v, want %s and %v, after a reload of %s", got, time.Duration(of.Headroom), c.limit, c.headroom, c.class)
 		}
 	}
 	if status, _, _ := first.members[0].Status(); status.Mode.String() != "store" && status.Mode.String() != "stopped" {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"shaper/fleet"
@@ -17,18 +18,23 @@ type share struct {
 	class   string
 	name    string // of its members, apart from a number
 	store   store
-	limits  []shaper.Limit // when the members joined
 	members []*fleet.Member
 	since   time.Time
+
+	limits atomic.Pointer[[]shaper.Limit] // in force, one for each member
 }
+
+// limit returns limit i, as it is in force.
+func (s *share) limit(i int) *shaper.Limit { return &(*s.limits.Load())[i] }
 
 // fits reports whether the members can take other limits.
 func (s *share) fits(all []shaper.Limit) bool {
-	if len(all) != len(s.limits) {
+	in := *s.limits.Load()
+	if len(all) != len(in) {
 		return false
 	}
 	for i, l := range all {
-		was := s.limits[i]
+		was := in[i]
 		if l.Algorithm != was.Algorithm || l.Window != was.Window || l.Calendar != was.Calendar || l.Rate.Kind() != was.Rate.Kind() {
 			return false
 		}
@@ -47,6 +53,7 @@ func (s *share) Set(all []shaper.Limit) {
 	for i, limit := range limits.All(s.class, all, s.store.conf) {
 		s.members[i].Set(limit, limits.Fallback(s.store.conf.Fallback, i)) // it fits
 	}
+	s.limits.Store(&all)
 }
 
 // pauseLike pauses the class as it was before a reload; nil: there was none. A limit that is new on the store knows of no pause.
@@ -85,7 +92,7 @@ func (s *share) read(i int, of *stats.FleetReading) {
 	m := s.members[i]
 	status, calls, err := m.Status()
 	counts, leased, failures := m.Counts()
-	l := s.limits[i]
+	l := s.limit(i)
 	r := stats.SharedReading{
 		Class: s.class, Limit: l.Rate.String(), Member: m.Name(), Mode: status.Mode.String(), Members: status.Members,
 		Share: status.Share, Leased: leased, Calls: uint64(calls), Age: stats.Seconds(time.Since(s.since)),
