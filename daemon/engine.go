@@ -124,9 +124,9 @@ func (s *liveEngine) commit(p *policy.Policy, next prepared) {
 	shares, left := s.fleets.enforce(next.stores, scheduled.Classes)
 	s.shaper.Shares(shares)
 	lost := s.shaper.Apply(scheduled.Classes)
-	s.fleets.leave(left)
 	s.replaceState(next.state) // before anything enters a class
 	next.change.Commit(lost)
+	s.fleets.leave(left)
 	next.kernel()
 	s.replace(&s.control, next.control)
 	s.replace(&s.http, next.http)

@@ -27,6 +27,7 @@ import (
 // Changes of the policy call prepare and enforce, one at a time.
 type fleets struct {
 	tell    func(class, key string) // that something has changed
+	unshare func(shaper.Share) bool // see Shaper.Unshare
 	log     *slog.Logger
 	stores  map[string]store        // of the policy in force, by name. Only changes touch it
 	name    string                  // of the members of this process; see identify. Only changes touch it
@@ -37,8 +38,10 @@ type fleets struct {
 	joined  uint64                  // numbers members whose names do not stay. Only changes touch it
 	leaving sync.WaitGroup          // members that say goodbye
 
-	mu     sync.Mutex        // held to write shares, and to read it outside changes
+	mu     sync.Mutex        // held to write the fields below, and to read them outside changes
 	shares map[string]*share // by class; a new map for each policy
+	stay   map[string]*share // of classes that are gone and in which somebody is, by class
+	looks  *time.Timer       // goes off to look whether somebody still is; nil: it has not been set
 }
 
 // readStores reads what the fleets of a policy need. The error joins one for each file.
@@ -59,9 +62,11 @@ func (s *fleets) readStores(p *policy.Policy) (map[string]store, error) {
 }
 
 // enforce returns what the process has of each shared class, and puts it in force. A class whose
-// store, algorithms and windows are what they were stays a member. The caller gives the result to
-// the classes, and then calls leave with the others.
+// store, algorithms and windows are what they were stays a member, also if it was gone. The caller gives the result to
+// the classes, moves the sessions, and then calls leave with the others.
 func (s *fleets) enforce(stores map[string]store, classes []policy.Class) (all map[string]shaper.Share, old []*share) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.stores = stores
 	shares := map[string]*share{}
 	for _, c := range classes {
@@ -69,7 +74,7 @@ func (s *fleets) enforce(stores map[string]store, classes []policy.Class) (all m
 			continue
 		}
 		of, wanted := stores[c.Shared], shaper.Limits(c)
-		one := s.shares[c.Name]
+		one := cmp.Or(s.shares[c.Name], s.stay[c.Name])
 		if was := one; was == nil || was.name != s.name || !was.store.same(&of) || !was.fits(wanted) {
 			one = s.join(c.Name, of, wanted)
 			one.pauseLike(was)
@@ -84,25 +89,84 @@ func (s *fleets) enforce(stores map[string]store, classes []policy.Class) (all m
 			old = append(old, was)
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	for name, was := range s.stay {
+		if shares[name] != nil { // the class has come back
+			delete(s.stay, name)
+		}
+		if shares[name] != nil && shares[name] != was {
+			old = append(old, was)
+		}
+	}
 	s.shares = shares
 	return all, old
 }
 
-// leave ends memberships. It does not wait for the store.
+// leave ends memberships. It does not wait for the store. A class that is gone stays a member while somebody is in it: otherwise
+// this process would let out as much of it as all members together may.
 func (s *fleets) leave(old []*share) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, one := range old {
-		for _, m := range one.members {
-			s.leaving.Go(m.Close)
-		}
+		s.leaveUnused(one)
 	}
+	s.lookLater()
+}
+
+// leaveUnused ends the memberships of a class that nobody uses. The lock is held.
+func (s *fleets) leaveUnused(one *share) {
+	if s.unshare(one) {
+		if s.stay == nil {
+			s.stay = map[string]*share{}
+		}
+		s.stay[one.class] = one
+		return
+	}
+	delete(s.stay, one.class)
+	s.end(one)
+}
+
+// end ends the memberships of a class.
+func (s *fleets) end(one *share) {
+	for _, m := range one.members {
+		s.leaving.Go(m.Close)
+	}
+}
+
+// lookAgain is how long a class that is gone may stay a member although nobody uses it any more.
+const lookAgain = time.Second
+
+// lookLater looks whether somebody is in the classes that are gone, in a while and then again. The lock is held.
+func (s *fleets) lookLater() {
+	switch {
+	case len(s.stay) == 0:
+	case s.looks != nil:
+		s.looks.Reset(lookAgain)
+	default:
+		s.looks = time.AfterFunc(lookAgain, s.look)
+	}
+}
+
+// look ends the memberships of the classes that are gone and that nobody uses any more.
+func (s *fleets) look() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range s.stay {
+		s.leaveUnused(one)
+	}
+	s.lookLater()
 }
 
 // close ends all memberships.
 func (s *fleets) close() {
-	_, old := s.enforce(nil, nil)
-	s.leave(old)
+	s.mu.Lock()
+	for _, one := range s.shares {
+		s.end(one)
+	}
+	for _, one := range s.stay {
+		s.end(one)
+	}
+	s.shares, s.stay = nil, nil
+	s.mu.Unlock()
 	s.leaving.Wait()
 }
 

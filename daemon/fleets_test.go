@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -51,7 +52,7 @@ func TestFleetsKeepTheirMembers(t *testing.T) {
 		}
 	}
 	write("secret\n")
-	s := &fleets{tell: func(string, string) {}, log: slog.New(slog.DiscardHandler)}
+	s := &fleets{tell: func(string, string) {}, unshare: func(shaper.Share) bool { return false }, log: slog.New(slog.DiscardHandler)}
 	defer s.close()
 	enforce := func(fleet, class string) *share {
 		p := fleetPolicy(t, fleet, class)
@@ -112,10 +113,58 @@ func TestFleetsKeepTheirMembers(t *testing.T) {
 	}
 }
 
+// A class that is gone stays a member while somebody is in it. If it comes back meanwhile, it is the same member; else the member leaves
+// when nobody is in it any more.
+func TestClassThatIsGoneStaysAMember(t *testing.T) {
+	var used atomic.Bool
+	used.Store(true)
+	s := &fleets{tell: func(string, string) {}, unshare: func(shaper.Share) bool { return used.Load() }, log: slog.New(slog.DiscardHandler)}
+	defer s.close()
+	with := fleetPolicy(t, "", "rate = \"20 messages/s\"")
+	stores, err := s.readStores(with)
+	if err != nil {
+		t.Fatal(err)
+	}
+	enforce := func(classes []policy.Class) *share {
+		all, old := s.enforce(stores, classes)
+		s.leave(old)
+		one, _ := all["acme"].(*share)
+		return one
+	}
+	stays := func() *share {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.stay["acme"]
+	}
+	first := enforce(with.Classes)
+	for range 2 {
+		enforce(nil)
+		enforce(nil)
+		if s.look(); stays() != first {
+			t.Fatal("the member has left, and somebody is in the class")
+		}
+		if enforce(with.Classes) != first || stays() != nil {
+			t.Fatal("the class has come back, and has joined again")
+		}
+	}
+	enforce(nil)
+	changed := fleetPolicy(t, "", "rate = \"20 messages/s\"\nalso = [\"600 messages/h\"]")
+	used.Store(false) // the class has another share now
+	if enforce(changed.Classes) == first || stays() != nil {
+		t.Error("a class that has come back with other limits has its member from before, or another one beside it")
+	}
+	used.Store(true)
+	enforce(nil)
+	used.Store(false)
+	if s.look(); stays() != nil {
+		t.Error("nobody is in the class, and its member has not left")
+	}
+}
+
 // TestPauseOfAllLimits has the provider pause a class of two limits. Each of them knows it, and one that a reload puts in the place
 // of another, too. What any of them has heard holds.
 func TestPauseOfAllLimits(t *testing.T) {
-	s := &fleets{tell: func(string, string) {}, log: slog.New(slog.DiscardHandler)}
+	s := &fleets{tell: func(string, string) {}, unshare: func(shaper.Share) bool { return false }, log: slog.New(slog.DiscardHandler)}
 	defer s.close()
 	enforce := func(window string) *share {
 		p := fleetPolicy(t, "", fmt.Sprintf("rate = \"1000 messages/day\"\nalgorithm = \"fixed-window\"\nwindow = %q\nalso = [\"600 messages/h\"]", window))

@@ -67,6 +67,30 @@ func (g gone) take(is func(name string) bool) (back []*Class) {
 	return back
 }
 
+// named returns the class of a name that may come back; nil if there is none.
+func (g gone) named(name string) *Class {
+	for c, of := range g {
+		if !of.replaced && c.name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// unshare takes a share from the classes that nobody uses. It reports whether another one uses it.
+func (g gone) unshare(now time.Time, share Share) (used bool) {
+	for c := range g {
+		switch {
+		case !c.has(share):
+		case c.hasUsers():
+			used = true
+		default:
+			c.Share(now, nil)
+		}
+	}
+	return used
+}
+
 // used returns the classes that somebody is in.
 func (g gone) used() (all []*Class) {
 	for c := range g {

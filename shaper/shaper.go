@@ -112,9 +112,25 @@ func (s *Shaper) Shares(shares map[string]Share) {
 // of the fleet has heard "too fast". The key "" is that of the class itself. If there is no such
 // class, Told does nothing.
 func (s *Shaper) Told(class, key string) {
-	if c := s.Class(class); c != nil {
+	s.mu.RLock()
+	c := s.classes[class]
+	if c == nil {
+		c = s.gone.named(class)
+	}
+	s.mu.RUnlock()
+	if c != nil {
 		c.Told(time.Now(), key)
 	}
+}
+
+// Unshare takes a share from the classes that are gone and that nobody uses any more. It reports whether some class still uses it.
+func (s *Shaper) Unshare(share Share) (used bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, one := range s.shares {
+		used = used || one == share
+	}
+	return s.gone.unshare(time.Now(), share) || used
 }
 
 // Apply makes the classes those of a policy. A class of the same name keeps its queue,
@@ -124,8 +140,8 @@ func (s *Shaper) Told(class, key string) {
 // counters.
 //
 // Apply returns the classes that are gone and in which somebody may be, from this call or from earlier ones. They go on
-// as they were, under the same parent, until nobody uses them any more. A session that waits for a slot in one of them
-// waits until the caller moves the slot or calls LetIn.
+// as they were, under the same parent, until nobody uses them any more; with their shares, until Unshare takes these. A session
+// that waits for a slot in one of them waits until the caller moves the slot or calls LetIn.
 func (s *Shaper) Apply(confs []policy.Class) (gone []*Class) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,8 +170,9 @@ func (s *Shaper) Apply(confs []policy.Class) (gone []*Class) {
 	gone = s.gone.used()
 	removed := slices.Collect(maps.Values(old))
 	for _, c := range removed {
-		s.gone.add(now, c, s.classes[c.name] != nil)
-		c.Share(now, nil)
+		if s.gone.add(now, c, s.classes[c.name] != nil); s.gone[c].replaced {
+			c.disown(now)
+		}
 		c.backing.keepIn(now, nil)
 	}
 	gone = append(gone, removed...)

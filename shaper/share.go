@@ -26,6 +26,28 @@ func (c *Class) Share(now time.Time, share Share) {
 	root.wake(now)
 }
 
+// disown is Share with nil for a class that another one has replaced. What the fleet has used is not known here, so the class goes
+// on as if all that may leave at once had just left: otherwise it would let that out before its items are taken out.
+func (c *Class) disown(now time.Time) {
+	root, at := c.lockAt(now)
+	if c.keys != nil && c.backing.share != nil {
+		c.keys.spentAt = at
+	}
+	withBuckets(c, func(c *Class) {
+		if s, ok := c.limiter.(*shared); ok {
+			s.Limiter = c.pace.spent(at)
+		}
+	})
+	root.mu.Unlock()
+	c.Share(now, nil)
+}
+
+// has reports whether the class uses a share.
+func (c *Class) has(share Share) bool {
+	defer c.lock().mu.Unlock()
+	return c.backing.share == share
+}
+
 // Told says that the share of the class has something new for one of its keys, as Shaper.Told does.
 func (c *Class) Told(now time.Time, key string) { c.backing.told(now, key) }
 

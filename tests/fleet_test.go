@@ -397,3 +397,35 @@ class    = "acme"
 		t.Errorf("the store has members that have left: %v", members)
 	}
 }
+
+// TestRemovedClassKeepsToItsFleet has a reload take a shared class away together with its listener, on all shapers, while messages
+// wait in it. They leave as the fleet grants them. When the last connection has ended, the members leave the store.
+func TestRemovedClassKeepsToItsFleet(t *testing.T) {
+	t.Parallel()
+	const members, each, rate = 3, 80, 20
+	store := fleettest.StartRedis(t)
+	p := newProvider(t, func(moment) uint32 { return 0 })
+	fleet := fleetOf(t, members, plain(), store.Addr, p, fmt.Sprintf("rate = \"%d messages/s\"\nheadroom = \"2%%\"", rate))
+	var clients []*esmeConn
+	for i, d := range fleet {
+		clients = append(clients, bind(t, d.addr("gateway"), fmt.Sprint("client", i)))
+		clients[i].submit(fmt.Sprint("client", i), each)
+	}
+	waitFor(t, "all members send", func() bool { return len(p.got()) > 10 })
+	for _, d := range fleet {
+		d.write("[class.other]\nrate = \"1 messages/s\"\n[listener.other]\nlisten = \"127.0.0.1:0\"\nprotocol = \"smpp\"\nupstream = \"discard:\"\nclass = \"other\"\n")
+		d.must("reload")
+	}
+	first := len(p.got())
+	time.Sleep(2 * time.Second)
+	if n := len(p.got()) - first; n > 2*rate+members || n == 0 {
+		t.Errorf("%d messages have left in 2 s after the reload, and the limit is %d", n, 2*rate)
+	}
+	for _, e := range clients {
+		for e.answered < each {
+			e.read()
+		}
+		e.Close()
+	}
+	waitFor(t, "the members have left the store", func() bool { return store.Do("ZCARD", "shaper:{acme}:members") == int64(0) })
+}

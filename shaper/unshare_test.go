@@ -1,0 +1,97 @@
+package shaper
+
+import (
+	"testing"
+	"time"
+
+	"shaper/policy"
+)
+
+// A shared class that is gone lets out what the fleet grants until nobody uses it any more, and hears of it. Then it gives its share up.
+// If it comes back before, it goes on with the share that it gets then.
+func TestGoneClassKeepsItsShare(t *testing.T) {
+	conf := shared20()
+	conf.Algorithm, conf.Burst = policy.Token, policy.Burst{N: 10, Kind: conf.Rate.Kind()}
+	for _, comesBack := range []bool{false, true} {
+		shareOf(t, conf, func(s *Shaper, share *fakeShare, c *Class) {
+			b, o := share.budgets["0"], &noting{}
+			c.Join(time.Now(), policy.Conn{})
+			for range 5 {
+				c.Enter(time.Now(), &Item{Owner: o, Cost: Cost{Messages: 1, Bytes: 10}, Held: 10})
+			}
+			s.Shares(nil)
+			for range 3 {
+				s.Apply(nil)
+				time.Sleep(time.Minute)
+			}
+			if n := o.left.Load(); n != 0 {
+				t.Fatalf("%d items have left without a grant", n)
+			}
+			b.have = 2
+			s.Told("acme", "")
+			time.Sleep(time.Minute)
+			if n := o.left.Load(); n != 2 || !s.Unshare(share) {
+				t.Fatalf("%d items have left, want 2; the share is used: %v", n, s.Unshare(share))
+			}
+			if comesBack {
+				next := &fakeShare{budgets: map[string]*fakeBudget{}}
+				s.Shares(map[string]Share{conf.Name: next})
+				shared := conf
+				shared.Shared = "prod"
+				s.Apply([]policy.Class{shared})
+				next.budgets["0"].have = 1
+				if s.Told("acme", ""); s.Unshare(share) || !s.Unshare(next) {
+					t.Errorf("the old share is used: %v, the new one: %v", s.Unshare(share), s.Unshare(next))
+				}
+				time.Sleep(time.Minute)
+				if n := o.left.Load(); n != 3 {
+					t.Errorf("%d items have left, want 3", n)
+				}
+				return
+			}
+			b.have = 3
+			s.Told("acme", "")
+			time.Sleep(time.Minute)
+			if s.Unshare(share); o.left.Load() != 5 || !s.Unshare(share) {
+				t.Errorf("%d items have left, want 5; the share is used by who is in the class: %v", o.left.Load(), s.Unshare(share))
+			}
+			c.Quit(time.Now())
+			if s.Unshare(share) {
+				t.Error("the share is used, and nobody is in the class")
+			}
+			if _, is := c.limiter.(*shared); is {
+				t.Error("the class has its share still")
+			}
+		})
+	}
+}
+
+// A shared class that another one replaces, which counts in another unit or for other keys, lets out nothing more by a budget of its
+// own before its items are taken out: it may have a whole burst, and the fleet has not granted any.
+func TestReplacedClassHasNoBurst(t *testing.T) {
+	conf := shared20()
+	conf.Algorithm, conf.Burst = policy.Token, policy.Burst{N: 10, Kind: conf.Rate.Kind()}
+	for what, change := range map[string]func(*policy.Class){
+		"another unit": func(c *policy.Class) {
+			c.Rate, c.Burst = rateOf("1MB/s"), policy.Burst{N: 10000, Kind: c.Rate.Kind()}
+		},
+		"buckets": func(c *policy.Class) { c.Per[0].By = policy.ByConnection },
+	} {
+		shareOf(t, conf, func(s *Shaper, share *fakeShare, c *Class) {
+			o := &noting{}
+			c.Join(time.Now(), policy.Conn{})
+			for range 5 {
+				c.Enter(time.Now(), &Item{Owner: o, Cost: Cost{Messages: 1, Bytes: 10}, Held: 10})
+			}
+			next := conf
+			next.Shared = "prod"
+			change(&next)
+			s.Shares(map[string]Share{conf.Name: &fakeShare{budgets: map[string]*fakeBudget{}}})
+			s.Apply([]policy.Class{next})
+			time.Sleep(time.Millisecond)
+			if n := o.left.Load(); n != 0 {
+				t.Errorf("%s: %d items have left at once without a grant", what, n)
+			}
+		})
+	}
+}
