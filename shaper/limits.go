@@ -90,6 +90,18 @@ func (l *Limit) join(o *Limit) bool {
 	return true
 }
 
+// slowest returns which limit of the class has the rate of l, which is limit i and may include others.
+func (p *pace) slowest(i int, l *Limit) int {
+	part := 0
+	for r := range p.restraints() {
+		if part >= i && r.window == l.Window && r.rate.Compare(l.Rate) == 0 {
+			return part
+		}
+		part++
+	}
+	return i
+}
+
 // gap returns how far apart items are at least that a limit without a burst lets leave.
 func (l *Limit) gap() time.Duration { return l.Rate.Time(1) - l.Late }
 

@@ -123,7 +123,7 @@ func (r *rehearsal) limiterOf(n *node) limit.Limiter {
 	case limitless, blocked:
 		return n.limiter
 	case *shared:
-		of = lent{budgets: l.budgets, closed: l.class.pace.closed, since: r.now}
+		of = lent{budgets: l.budgets, parts: l.parts(), closed: l.class.pace.closed, since: r.now}
 	case *lent:
 		of = *l
 	default:

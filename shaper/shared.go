@@ -226,6 +226,22 @@ func (s *shared) estimate(own hastener, now time.Time, ahead, n int64) time.Time
 	return estimate(s.budgets, s.class.pace.closed, own, now, ahead, n)
 }
 
+// holding implements budgeted.
+func (s *shared) holding(now time.Time, n int64) (part int) {
+	return holding(s.budgets, s.parts(), s.class.pace.closed, now, 0, n)
+}
+
+// parts returns which limit of the class each of the budgets is, as limit.Holding counts, and then the number of the closed time.
+func (s *shared) parts() (all []int) {
+	p := &s.class.pace
+	for i, l := range p.limits() {
+		if !l.Joined {
+			all = append(all, p.slowest(i, &l))
+		}
+	}
+	return append(all, 1+p.further())
+}
+
 // asItIs is a hastener that corrects nothing.
 type asItIs struct{}
 
@@ -241,6 +257,20 @@ func estimate(budgets []Budget, closed limit.Span, own hastener, now time.Time, 
 		}
 		return at
 	})
+}
+
+// holding returns the part of the budget that is expected to let an item leave last, or that of the closed time.
+func holding(budgets []Budget, parts []int, closed limit.Span, now time.Time, ahead, n int64) (part int) {
+	var last time.Time
+	for i, b := range budgets {
+		if at := b.Estimate(now, ahead, n); i == 0 || at.After(last) {
+			part, last = parts[i], at
+		}
+	}
+	if closed.Contains(later(last, now)) {
+		return parts[len(budgets)]
+	}
+	return part
 }
 
 // Take implements limit.Limiter.
@@ -319,6 +349,7 @@ func (b *backing) key() string {
 type lent struct {
 	limit.Limiter // a copy of what counts what this process has let out
 	budgets       []Budget
+	parts         []int // as of shared.parts
 	closed        limit.Span
 	since         time.Time // when the tree was copied
 	gone          int64     // units that have left in the copy since then
@@ -350,6 +381,11 @@ func (l *lent) Estimate(now time.Time, ahead, n int64) time.Time {
 // estimate implements budgeted.
 func (l *lent) estimate(own hastener, _ time.Time, ahead, n int64) time.Time {
 	return estimate(l.budgets, l.closed, own, l.since, l.gone+ahead, n)
+}
+
+// holding implements budgeted.
+func (l *lent) holding(_ time.Time, n int64) (part int) {
+	return holding(l.budgets, l.parts, l.closed, l.since, l.gone, n)
 }
 
 // Take implements limit.Limiter.

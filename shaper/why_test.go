@@ -435,6 +435,41 @@ func TestWhyOfAShare(t *testing.T) {
 	}
 }
 
+// A shared class waits for the limit of which the fleet is expected to grant something last, whatever this process has used of its
+// limits. A limit that includes another one has the words of the slower.
+func TestWhyOfASharedLimit(t *testing.T) {
+	const shared = `, which all members of the fleet "prod" share`
+	conf := leakyClass("20 messages/s")
+	conf.Algorithm = policy.GCRA
+	conf.Also = []policy.Limit{{Rate: rateOf("60 messages/h"), Algorithm: policy.FixedWindow}, {Rate: rateOf("5 messages/s"), Algorithm: policy.GCRA}}
+	for _, c := range []struct {
+		name          string
+		slots, window time.Duration // how long until the fleet grants something
+		closed        bool
+		limit, text   string
+	}{
+		{"the window is used up", time.Second, time.Hour, false, "60 messages/h", "the window is full: it allows 60 messages/h" + shared},
+		{"the next slot", time.Second, 0, false, "5 messages/s", "the bucket is empty: it fills with 5 messages/s" + shared},
+		{"closed", time.Second, time.Minute, true, HoldClosed, "a time in which nothing may leave"},
+	} {
+		if c.closed {
+			begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when a bubble of synctest begins
+			conf.Closed = policy.Span{From: begin, Until: begin.Add(time.Hour)}
+		}
+		shareOf(t, conf, func(s *Shaper, share *fakeShare, class *Class) {
+			now := time.Now()
+			for range 2 {
+				class.Enter(now, message(1))
+			}
+			share.budgets["0"].opens, share.budgets["1"].opens = now.Add(c.slots), now.Add(c.window)
+			h := class.Status().Waits(now)
+			if w := class.Status().Why(now); h == nil || h.Limit != c.limit || len(w.Path) != 1 || w.Path[0].Text != c.text {
+				t.Errorf("%s: it waits for %+v, and Why says %+v, want %s: %s", c.name, h, w.Path, c.limit, c.text)
+			}
+		})
+	}
+}
+
 // What would come to a class waits for the same as what waits there already, and behind it: down the path, in the same words.
 func TestWhyWithKeySaysWhatWhySays(t *testing.T) {
 	root, api := named("root", classBy(policy.GCRA, "1 messages/min")), named("api", classBy(policy.GCRA, "1 messages/h"))
