@@ -119,7 +119,7 @@ func (s *share) mode() fleet.Mode {
 	return status.Mode
 }
 
-// worst returns the status of the limit that has the least, and why its last call failed.
+// worst returns the status of the limit that has the least, and why the store is away.
 func (s *share) worst() (status fleet.Status, failed error) {
 	for i, m := range s.members {
 		if is, _, err := m.Status(); i == 0 || is.Mode > status.Mode {
@@ -135,8 +135,7 @@ func (s *share) describe() string {
 	return fmt.Sprintf("fleet %s (%s), ", s.store.conf.Name, strings.Join(s.store.conf.Address, ", ")) + describe(status, err)
 }
 
-// describe says where a budget comes from. Failed is why the last call failed. It is nil if that was answered, and the class
-// has not gone back to the store yet.
+// describe says where a budget comes from. Failed is why the store is away; nil if nobody knows.
 func describe(status fleet.Status, failed error) string {
 	last := ""
 	if failed != nil {

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,7 +34,7 @@ type Member struct {
 	told     []string                        // keys of the leases that have changed
 	watch    func(was, is Status, err error) // is told of another mode, and of other deadlines; nil: nobody is
 	seen     Status                          // that watch was told last
-	failed   error                           // why the last call failed; nil: it did not
+	failed   error                           // why the store is away; nil: it is not
 	total    int64                           // calls so far
 	failures int64                           // of these
 }
@@ -144,14 +145,21 @@ func (m *Member) take(a answer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.pending--
-	m.failed = a.err
 	now := time.Now()
 	m.look(now)
 	if a.err != nil {
+		m.failed = a.err
 		m.failures++
 		m.machine.Fail(now, &a.call)
-	} else {
-		m.machine.Answer(now, &a.call, &a.reply)
+		return
+	}
+	away := m.machine.link.down
+	m.machine.Answer(now, &a.call, &a.reply)
+	switch {
+	case !m.machine.link.down:
+		m.failed = nil
+	case !away:
+		m.failed = fmt.Errorf("fleet: %s: the answer took %v, too long to know the clock of the store: see deadline in the policy", a.call.Op, now.Sub(a.call.at).Round(time.Millisecond))
 	}
 }
 
@@ -183,8 +191,8 @@ func (m *Member) poll() time.Duration {
 }
 
 // Watch makes the Member call a function, without locks, when the budget comes from somewhere else than
-// before, and when the deadlines of the members change: with what held, what holds, and why the last call
-// failed. Call it right after Join.
+// before, and when the deadlines of the members change: with what held, what holds, and why the store is
+// away. Call it right after Join.
 func (m *Member) Watch(watch func(was, is Status, err error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -266,7 +274,7 @@ func (m *Member) Set(class Class, fallback Fallback) error {
 	return err
 }
 
-// Status returns the state of the member, how many calls it has made, and why the last one failed.
+// Status returns the state of the member, how many calls it has made, and why the store is away.
 func (m *Member) Status() (s Status, calls int64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

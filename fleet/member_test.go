@@ -3,6 +3,7 @@ package fleet
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -121,6 +122,30 @@ func TestMemberWithoutStore(t *testing.T) {
 		if time.Now().After(until) {
 			t.Fatalf("the member is %v, and its last call returned %v", s.Mode, err)
 		}
+	}
+}
+
+// A member whose store answers, but too late to be used, says why the store counts as away, until it does not any more.
+func TestMemberOfASlowStore(t *testing.T) {
+	machine, err := NewMachine(Class{Name: "a", Rate: mustRate(t, "100 messages/s"), Late: time.Millisecond}, "m", Fallback{}, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Member{machine: machine}
+	answer := func(took time.Duration) {
+		c, ok := machine.Poll(time.Now().Add(-took))
+		if !ok {
+			t.Fatal("the member asks for nothing")
+		}
+		m.take(answer{call: c, reply: Reply{Now: Stamp(time.Now().UnixMicro()), Members: 1, Share: whole}})
+	}
+	answer(45 * time.Millisecond)
+	if s, _, err := m.Status(); s.Mode != Stopped || err == nil || !strings.Contains(err.Error(), "beat: the answer took 45ms, too long") {
+		t.Errorf("after a late answer, the member is %v: %v", s.Mode, err)
+	}
+	answer(-time.Second) // of a ping, which comes after a pause
+	if s, _, err := m.Status(); s.Mode != FromStore || err != nil {
+		t.Errorf("after a ping, the member is %v: %v", s.Mode, err)
 	}
 }
 
