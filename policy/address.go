@@ -124,6 +124,9 @@ func parseListen(s string) (string, error) {
 	if isUnix(s) {
 		return parseUnix(s)
 	}
+	if port, all := strings.CutPrefix(s, "*:"); all {
+		return "", complain(fmt.Sprintf("write %q for all addresses of this machine", ":"+port), "%q has neither an address nor a host name", s)
+	}
 	return hostPort(s, 0, listenForm)
 }
 
@@ -223,7 +226,9 @@ func hostPort(s string, lowest uint64, form string) (string, error) {
 	if err != nil || n < lowest || n > 65535 {
 		return "", complain(fmt.Sprintf("a port is from %d to 65535", lowest), "%q has no valid port", s)
 	}
-	if addr, err := netip.ParseAddr(host); err == nil {
+	if addr, err := netip.ParseAddr(host); err == nil && addr.Is6() && !addr.Is4In6() && addr.IsLinkLocalUnicast() && addr.Zone() == "" {
+		return "", complain(fmt.Sprintf("write %q with the name of an interface", net.JoinHostPort(host+"%INTERFACE", port)), "%q is link-local, and names no interface", s)
+	} else if err == nil {
 		host = addr.String()
 	} else if host != "" && !isHostname(host) {
 		return "", complain(form, "%q has neither an address nor a host name", s)

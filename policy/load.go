@@ -180,7 +180,7 @@ func checkEnd(r *report, data []byte) {
 	}
 	m := announcement.FindStringSubmatch(lines[0])
 	if m == nil {
-		if len(data) > 0 && data[len(data)-1] != '\n' {
+		if len(data) > 0 && data[len(data)-1] != '\n' && !isUTF16(data) {
 			r.wrongAt(r.end, "end", "the last line has no newline, so the file may have been cut short",
 				"a policy ends with a newline")
 		}

@@ -462,6 +462,19 @@ func TestByteOrderMark(t *testing.T) {
 	}
 }
 
+// go-toml reads bytes. The error names the character, and UTF-16 is one mistake.
+func TestOtherCharacters(t *testing.T) {
+	for text, want := range map[string]string{
+		"a = “b”\n":                     "p.toml:1:5: syntax: unexpected character U+201C '“' at start of value; " + tomlForm,
+		"\xff\xfe[\x00a\x00]\x00\n\x00": "p.toml:1:1: syntax: the file is in UTF-16; save it in UTF-8",
+		"\xfe\xff\x00[\x00a\x00]\x00\n": "p.toml:1:1: syntax: the file is in UTF-16; save it in UTF-8",
+	} {
+		if _, _, err := Parse("p.toml", []byte(text)); err == nil || err.Error() != want {
+			t.Errorf("%q: %v\nwant %s", text, err, want)
+		}
+	}
+}
+
 func TestEndAnnounced(t *testing.T) {
 	policy := "[class.a]\nrate = \"1mbit\"\n[listener.x]\nlisten = \"127.0.0.1:1\"\nupstream = \"echo:\"\nclass = \"a\"\n"
 	for name, text := range map[string]string{

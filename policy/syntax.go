@@ -3,6 +3,9 @@ package policy
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/pelletier/go-toml/v2/unstable"
 )
@@ -19,6 +22,10 @@ const maxSyntaxErrors = 20
 func parseNodes(r *report, data []byte) (root *node, whole bool) {
 	root = &node{kind: aTable, from: header}
 	b := &builder{report: r, data: data, start: r.last().start(), root: root, section: root}
+	if isUTF16(data) {
+		r.wrongAt(b.start, "syntax", "the file is in UTF-16", "save it in UTF-8")
+		return root, false
+	}
 	last := -1 // offset of the last syntax error
 	for found := 0; b.base < len(data) && found < maxSyntaxErrors; {
 		err := b.expressions()
@@ -60,7 +67,18 @@ func (b *builder) expressions() *syntaxError {
 	if !errors.As(p.Error(), &err) {
 		return nil
 	}
-	return &syntaxError{int(p.Range(err.Highlight).Offset), err.Message}
+	offset := int(p.Range(err.Highlight).Offset)
+	return &syntaxError{offset, ofCharacter(err.Message, b.data[b.base+offset:])}
+}
+
+// ofCharacter returns the message of go-toml about the character that data begins with. If that has
+// several bytes, such as a typographic quotation mark, go-toml names the first of them.
+func ofCharacter(message string, data []byte) string {
+	c, size := utf8.DecodeRune(data)
+	if size < 2 {
+		return message
+	}
+	return strings.Replace(message, fmt.Sprintf("%#U", data[0]), fmt.Sprintf("%#U", c), 1)
 }
 
 // resume sets base to the line after that of a syntax error. If the error is on the line of a
@@ -85,3 +103,8 @@ func (b *builder) resume(offset int, again bool) {
 // withoutBOM returns a file without the byte order mark that some editors write. They do not
 // count it as a column, and our errors do not either.
 func withoutBOM(data []byte) []byte { return bytes.TrimPrefix(data, []byte("\ufeff")) }
+
+// isUTF16 reports whether a file begins with the byte order mark of UTF-16.
+func isUTF16(data []byte) bool {
+	return bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff"))
+}

@@ -291,6 +291,10 @@ func TestRateRemedies(t *testing.T) {
 		"2 Gb/s":               `"Gb" is not a unit of a rate; write "2gbit" for bits, or "2GB/s" for bytes`,
 		"100bps":               `"bps" is not a unit of a rate; write "100bit" for bits, or "100B/s" for bytes`,
 		"10 requests/s":        `"requests" is not a unit of a rate; write "10 messages/s"`,
+		"10r/s":                `"r" is not a unit of a rate; write "10 messages/s"`, // limit_req_zone of nginx
+		"30r/m":                `"r" is not a unit of a rate; write "30 messages/m"`,
+		"10 requests per min":  `"requests per min" is not a unit of a rate; write "10 messages/min"`,
+		"2 MB per second":      `"MB per second" is not a unit of a rate; write "2MB/second"`,
 		"10 req/min":           `"req" is not a unit of a rate; write "10 messages/min"`,
 		"10 queries/day":       `"queries" is not a unit of a rate; write "10 messages/day"`,
 		"30 tps":               `"tps" is not a unit of a rate; write "30 messages/s"`,

@@ -36,6 +36,7 @@ func rateRemedy(s string) string {
 func ratesMeant(s string) (all []proposal) {
 	number, rest := cutDigits(s)
 	number = strings.ReplaceAll(number, ",", "")
+	rest = strings.Replace(rest, " per ", "/", 1)
 	word, period, slash := strings.Cut(rest, "/")
 	word, period = strings.TrimSpace(word), periodMeant(period)
 	ofBytes := isIn(sizeUnits, word)
@@ -76,8 +77,8 @@ func cutDigits(s string) (number, rest string) {
 	return s[:len(s)-len(rest)], rest
 }
 
-// messageWords are what people call messages. "querie" is "queries" without its s.
-var messageWords = []string{"request", "req", "call", "transaction", "query", "querie", "sms", "submit", "mail"}
+// messageWords are what people call messages, "r" in nginx. "querie" is "queries" without its s.
+var messageWords = []string{"request", "req", "r", "call", "transaction", "query", "querie", "sms", "submit", "mail"}
 
 // perSecondWords are abbreviations that count something per second.
 var perSecondWords = map[string]Kind{"rps": Messages, "tps": Messages, "qps": Messages, "mps": Messages, "pps": Packets, "cps": Connections}
