@@ -94,9 +94,12 @@ func (h *Hours) setDefaults(r *report, key string) {
 
 // parseNumbers reads a number, or the beginning of numbers.
 func parseNumbers(s string) (Pattern, error) {
-	p, err := parsePattern(s)
-	if err == nil && strings.HasPrefix(s, "*") {
+	if strings.HasPrefix(s, "*") {
 		return "", complain(numberForm, "%q does not say how the numbers begin", s)
+	}
+	p, err := parsePattern(s)
+	if err != nil {
+		err = complain(numberForm, "%s", complaintOf(err).problem) // a "*" at the beginning is no remedy here
 	}
 	return p, err
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -32,8 +33,11 @@ func (c *checker) exists(key, name string) bool {
 	if !c.sound(key, "class") || c.classes[name] != nil {
 		return c.sound(key) && c.classes[name] != nil
 	}
-	allowed := hintOf(c, name, "classes", c.p.Classes, className)
-	if len(c.p.Classes) == 0 {
+	others := slices.DeleteFunc(slices.Clone(c.p.Classes), func(one Class) bool {
+		return key == join("class", one.Name)+".parent" // nobody is its own parent
+	})
+	allowed := hintOf(c, name, "classes", others, className)
+	if len(others) == 0 {
 		allowed = fmt.Sprintf("write a section [class.%s]", plainName(name))
 	}
 	c.wrong(key, noClass(name), allowed)

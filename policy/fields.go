@@ -85,12 +85,12 @@ func (f *Fields) Set(name, value string) {
 
 // Check returns an error if a field cannot be that of a message.
 func (f *Fields) Check() error {
-	for _, text := range []string{f.DataCoding, f.ESMClass} {
-		if text == "" {
+	for _, one := range []struct{ key, text string }{{"data_coding", f.DataCoding}, {"esm_class", f.ESMClass}} {
+		if one.text == "" {
 			continue
 		}
-		if _, err := parseOctet(text); err != nil {
-			return err
+		if _, err := parseOctet(one.text); err != nil {
+			return complain("an integer from 0 to 255", "%s: %q is not the value of a byte", one.key, one.text)
 		}
 	}
 	if strings.Contains(f.Path, "?") {
