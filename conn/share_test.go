@@ -31,7 +31,7 @@ func (usedUpBudget) Want(time.Time, int64, ...int64)               {}
 func (usedUpBudget) Owe(time.Time, int64, time.Time)               {}
 func (usedUpBudget) Left(time.Time)                                {}
 func (usedUpBudget) Over() (at time.Time)                          { return at }
-func (usedUpBudget) Lost(int64)                                    {}
+func (usedUpBudget) Lost(time.Time, int64)                         {}
 func (usedUpBudget) Next(time.Time, int64, int64) time.Time        { return limit.Never }
 func (usedUpBudget) Estimate(now time.Time, _, _ int64) time.Time  { return now }
 func (usedUpBudget) RefusedUntil(now time.Time, _ int64) time.Time { return now.Add(time.Hour) }

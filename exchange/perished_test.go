@@ -35,7 +35,7 @@ func (lentBudget) Left(time.Time)                               {}
 func (lentBudget) RefusedUntil(time.Time, int64) (at time.Time) { return at }
 func (lentBudget) Estimate(now time.Time, _, _ int64) time.Time { return now }
 func (b lentBudget) Take(_, _ time.Time, n int64)               { b.share.have -= n }
-func (b lentBudget) Lost(n int64)                               { b.share.lost += n }
+func (b lentBudget) Lost(_ time.Time, n int64)                  { b.share.lost += n }
 func (b lentBudget) Over() time.Time                            { return b.share.over }
 func (b lentBudget) Next(now time.Time, ahead, n int64) time.Time {
 	if ahead+n <= b.share.have {

@@ -17,6 +17,8 @@ type hand struct {
 	over    time.Time // until when it may leave; zero: it had no slot
 	unheard bool      // the store has not heard of that item, which left at the member's share
 	debt    int64     // units that have left without a slot; the next blocks pay
+	took    [3]taken  // what the last item has of windows of the store
+	again   int64     // units in hand that count as used already, by items that have not left
 	counts  Counts
 }
 
@@ -105,6 +107,51 @@ func (h *hand) takeFrom(b *block, now time.Time, n int64) int64 {
 	return n
 }
 
+// taken is what an item has of a block of a window.
+type taken struct {
+	block block // as it was then
+	units int64
+}
+
+// note notes what an item has of a block. Only what the store has granted for a window can be used again: another item has
+// had its time if it was a slot, and what a member has used of its share is noted for the store.
+func (h *hand) note(b int, units int64) {
+	if block := h.held[b]; units > 0 && !block.local && h.machine.class.Algorithm != Slots {
+		h.took[b] = taken{block, units}
+	}
+}
+
+// untake puts what the last item has of windows back into the hand, because it has not left. It returns how many units
+// that is; the others are lost.
+func (h *hand) untake() (units int64) {
+	for i := len(h.took) - 1; i >= 0; i-- {
+		if t := h.took[i]; t.units > 0 && h.restore(t) {
+			units += t.units
+		}
+		h.took[i] = taken{}
+	}
+	h.again += units
+	return units
+}
+
+// restore puts units back into their block, or before the others if the block was used up and dropped. It returns false if there is
+// no room.
+func (h *hand) restore(t taken) bool {
+	for b := range h.held {
+		if b := &h.held[b]; b.units > 0 && b.number == t.block.number && !b.local {
+			b.used -= t.units
+			return true
+		}
+	}
+	if h.isFull() {
+		return false
+	}
+	copy(h.held[1:], h.held[:])
+	h.held[0] = t.block
+	h.held[0].used = t.block.units - t.units
+	return true
+}
+
 // returnable reports whether the store takes the rest of a block back when its time is over. It is so for a
 // sliding log: there, units that have not left would count for the whole window. If the class has
 // other limits too, these are many.
@@ -136,7 +183,7 @@ func (h *hand) drop(now time.Time, own bool) {
 func (h *hand) discard() {
 	for b := range h.held {
 		h.counts.Expired += h.held[b].remaining()
-		h.held[b] = block{}
+		h.held[b], h.took[b] = block{}, taken{}
 	}
 }
 

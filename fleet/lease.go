@@ -100,8 +100,9 @@ func (l *Lease) estimate(now time.Time, n int64) time.Time {
 func (l *Lease) Take(_, now time.Time, n int64) {
 	m := l.machine
 	n = m.class.costOf(n)
-	l.counts.Used += n
-	l.tookAt = now
+	before := min(l.again, n)
+	l.counts.Used, l.again = l.counts.Used+n-before, l.again-before
+	l.tookAt, l.took = now, [3]taken{}
 	l.want(max(l.wanted-n, 0))
 	l.next.leave(n)
 	m.busyUntil = now.Add(time.Second)
@@ -109,6 +110,7 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 	l.over = time.Time{}
 	for b := range l.held {
 		took := l.takeFrom(&l.held[b], now, n)
+		l.note(b, took)
 		if n -= took; l.held[b].local && took > 0 {
 			l.spend(now, took, l.held[b].ends)
 		}
@@ -124,9 +126,16 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 	}
 }
 
-// Lost says that an item of n units has not left, because it came too late to be sent, or could not be. What it was granted counts as
-// used, and also as not used in time.
-func (l *Lease) Lost(n int64) { l.counts.Expired += l.machine.class.costOf(n) }
+// Lost says that an item of n units, which was charged at the time then, has not left, because it came too late to be sent, or could
+// not be. What it was granted counts as used, and also as not used in time. But units of a window go back into the hand if no other
+// item was charged since: another one may leave with them.
+func (l *Lease) Lost(then time.Time, n int64) {
+	n = l.machine.class.costOf(n)
+	if l.tookAt.Equal(then) {
+		n -= l.untake()
+	}
+	l.counts.Expired += n
+}
 
 // class returns what the store has to know of the class for this bucket.
 func (l *Lease) class() *Class {

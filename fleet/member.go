@@ -366,11 +366,11 @@ func (b *Budget) Over() time.Time {
 	return b.lease.Over()
 }
 
-// Lost says that an item of n units that Take has charged has not left; see Lease.Lost.
-func (b *Budget) Lost(n int64) {
+// Lost says that an item of n units that Take has charged at the time then has not left; see Lease.Lost.
+func (b *Budget) Lost(then time.Time, n int64) {
 	b.member.mu.Lock()
 	defer b.member.mu.Unlock()
-	b.lease.Lost(n)
+	b.lease.Lost(then, n)
 }
 
 // Estimate implements limit.Estimator.

@@ -54,8 +54,91 @@ func TestLost(t *testing.T) {
 	before := l.Counts()
 	l.Take(a.now, a.now, 1)
 	taken := l.Counts()
-	if l.Lost(1); taken.Used != before.Used+1 || l.Counts().Used != taken.Used || l.Counts().Expired != taken.Expired+1 {
+	if l.Lost(a.now, 1); taken.Used != before.Used+1 || l.Counts().Used != taken.Used || l.Counts().Expired != taken.Expired+1 {
 		t.Errorf("the counts were %+v, then %+v with one that leaves, and are %+v when it has not left", before, taken, l.Counts())
+	}
+}
+
+// TestLostOfAWindow loses half of the items of a window after their turn, one item in ten when another one has been
+// charged. The window lets as many leave as it holds, or somewhat less, and never more.
+func TestLostOfAWindow(t *testing.T) {
+	const limit, windows = 200, 5
+	for name, algorithm := range map[string]Algorithm{"fixed": FixedWindow, "log": SlidingLog, "sliding": SlidingWindow} {
+		t.Run(name, func(t *testing.T) {
+			a := &alone{t: t, now: time.Unix(1_760_000_100, 0), store: Model{ID: "0"}}
+			a.join(Class{Name: "a", Rate: mustRate(t, "20 messages/s"), Algorithm: algorithm, Window: limit * time.Second / 20}, "m", 1)
+			a.idle(3*time.Second, true)
+			l := a.m.Lease("")
+			var left []time.Time
+			end := a.now.Add(windows * limit * time.Second / 20)
+			for i := 0; a.now.Before(end); i++ {
+				l.Want(a.now, 100, 1)
+				a.exchange(true)
+				a.now = a.now.Add(10 * time.Millisecond)
+				if l.Next(a.now, 0, 1).After(a.now) {
+					continue
+				}
+				then := a.now
+				l.Take(then, then, 1)
+				switch {
+				case i%2 == 0:
+					left = append(left, then)
+				case i%20 == 1:
+					a.now = a.now.Add(time.Millisecond)
+					if !l.Next(a.now, 0, 1).After(a.now) {
+						l.Take(a.now, a.now, 1)
+						left = append(left, a.now)
+					}
+					l.Lost(then, 1)
+				default:
+					l.Lost(then, 1)
+				}
+			}
+			for i := limit; i < len(left); i++ {
+				if algorithm == SlidingLog && left[i].Sub(left[i-limit]) < limit*time.Second/20 {
+					t.Fatalf("%d items left in %v", limit+1, left[i].Sub(left[i-limit]))
+				}
+			}
+			t.Logf("%d of %d left; the counts are %+v", len(left), windows*limit, l.Counts())
+			if n := len(left); n > (windows+1)*limit || n < windows*limit*85/100 {
+				t.Errorf("%d items left in %d windows of %d", n, windows, limit)
+			}
+		})
+	}
+}
+
+// TestLostOfTheLastOnly gives back what the last item has of a window, once, and not what one before it has: that may
+// have been of another window.
+func TestLostOfTheLastOnly(t *testing.T) {
+	a := &alone{t: t, now: time.Unix(1_760_000_100, 0), store: Model{ID: "0"}}
+	a.join(Class{Name: "a", Rate: mustRate(t, "1000 messages/s"), Algorithm: FixedWindow, Window: time.Second}, "m", 1)
+	a.run(3*time.Second, true)
+	l := a.m.Lease("")
+	for begin := a.now; ; a.now = a.now.Add(time.Millisecond) {
+		if have, _ := l.inHand(a.now); have >= 2 {
+			break
+		}
+		if l.Want(a.now, 100, 1); a.now.Sub(begin) > time.Minute {
+			t.Fatal("nothing is granted")
+		}
+		a.exchange(true)
+	}
+	first, second := a.now, a.now.Add(time.Millisecond)
+	have, _ := l.inHand(first)
+	l.Take(first, first, 1)
+	l.Take(second, second, 1)
+	for _, step := range []struct {
+		then time.Time
+		back int64
+	}{{first, have - 2}, {second, have - 1}, {second, have - 1}} {
+		l.Lost(step.then, 1)
+		if got, _ := l.inHand(second); got != step.back {
+			t.Errorf("%v after the first: %d units are in hand, want %d of %d", step.then.Sub(first), got, step.back, have)
+		}
+	}
+	used := l.Counts().Used
+	if l.Take(second, second, 1); l.Counts().Used != used {
+		t.Errorf("a unit that is used again counts twice: %d and then %d", used, l.Counts().Used)
 	}
 }
 

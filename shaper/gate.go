@@ -73,7 +73,8 @@ type borrower interface {
 	idle(now time.Time) // no item may leave that waits beneath the class
 	left(now time.Time) // the item that was charged last has left, if bare waits for that
 	over() time.Time    // until when that item may leave; zero: at any time
-	lost(n int64)       // an item of n units that was charged has not left, and will be charged again
+	// lost says that an item of n units that was charged at the time then has not left, and will be charged again.
+	lost(then time.Time, n int64)
 }
 
 // budgeted is a limiter around budgets of a fleet.
@@ -295,7 +296,7 @@ func (g *gate) takeBack(now, then time.Time, units int64) {
 	g.regain(now)
 	limit.AmendWindows(bare(g.limiter), now, then, units)
 	if g.borrower != nil {
-		g.borrower.lost(-units)
+		g.borrower.lost(then, -units)
 	}
 }
 

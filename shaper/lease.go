@@ -168,7 +168,7 @@ func (l *leased) left(time.Time) {}
 func (l *leased) over() (at time.Time) { return at }
 
 // lost implements borrower.
-func (l *leased) lost(int64) {}
+func (l *leased) lost(time.Time, int64) {}
 
 // Estimate implements limit.Estimator.
 func (l *leased) Estimate(now time.Time, ahead, n int64) time.Time {

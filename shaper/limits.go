@@ -147,8 +147,9 @@ type Budget interface {
 	// Over returns until when the item that Take has charged last may leave: what the fleet has granted for it is
 	// over then. The zero time says that it may leave at any time.
 	Over() time.Time
-	// Lost says that an item of n units that Take has charged has not left. What it was granted is lost.
-	Lost(n int64)
+	// Lost says that an item of n units that Take has charged at the time then has not left. A slot that it was granted is
+	// lost. Units of a window are not, if no other item was charged since.
+	Lost(then time.Time, n int64)
 	// RefusedUntil returns until when a window has no room for an item of n units: the store has refused so many units, or
 	// fewer, and said until when. If it has not, or if the units are in hand, the time has passed.
 	RefusedUntil(now time.Time, n int64) time.Time

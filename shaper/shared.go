@@ -117,9 +117,9 @@ func (s *shared) over() (at time.Time) {
 }
 
 // lost implements borrower.
-func (s *shared) lost(n int64) {
+func (s *shared) lost(then time.Time, n int64) {
 	for _, b := range s.budgets {
-		b.Lost(n)
+		b.Lost(then, n)
 	}
 }
 
@@ -368,7 +368,7 @@ func (l *lent) left(time.Time) {}
 func (l *lent) over() (at time.Time) { return at }
 
 // lost implements borrower.
-func (l *lent) lost(int64) {}
+func (l *lent) lost(time.Time, int64) {}
 
 // Next implements limit.Limiter.
 func (l *lent) Next(now time.Time, ahead, n int64) time.Time { return l.Estimate(now, ahead, n) }

@@ -80,7 +80,7 @@ func (b *fakeBudget) RefusedUntil(_ time.Time, n int64) time.Time {
 }
 func (b *fakeBudget) Left(now time.Time)        { b.left = now }
 func (b *fakeBudget) Over() time.Time           { return b.over }
-func (b *fakeBudget) Lost(n int64)              { b.lost += n }
+func (b *fakeBudget) Lost(_ time.Time, n int64) { b.lost += n }
 func (b *fakeBudget) Hold(time.Time, time.Time) {}
 func (b *fakeBudget) Owe(_ time.Time, units int64, until time.Time) {
 	b.owed, b.owedTill = b.owed+units, until
