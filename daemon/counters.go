@@ -22,7 +22,7 @@ func readClass(c *shaper.Class, now time.Time, waits shaper.Waiting) stats.Class
 	if conf.Rate.Kind().OfMessages() {
 		r.InFlight = c.InFlight()
 		r.PausedUntil, r.Share = c.Provider().Signals(now)
-		r.Learned = c.Provider().Learned()
+		r.Learned, r.Retry = c.Provider().Learned(), c.Messages().Retry().Max
 	}
 	if r.Per, r.Keys = conf.Per.String(), c.Buckets().Keys(now); r.Per != "" {
 		r.MaxKeys = conf.MaxKeys

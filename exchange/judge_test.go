@@ -104,7 +104,7 @@ func TestAnswersAreHeldBack(t *testing.T) {
 // checkHeld checks what became of the first request of two, by the answer to it.
 func (w *wire) checkHeld(request, answer string, again bool, counted string) {
 	w.t.Helper()
-	got, n := string(w.Down.Got), w.classes["c"].Stats.Retried.Read()
+	got, n := string(w.Down.Got), w.classes["c"].Stats.Read().Retried
 	if !again {
 		if got != answer {
 			w.t.Errorf("the client gets %.200q of %d bytes", got, len(got))
@@ -122,7 +122,7 @@ func (w *wire) checkHeld(request, answer string, again bool, counted string) {
 	}
 	w.Down.Got = nil
 	w.answer(answer) // it may not be sent once more
-	if got := string(w.Down.Got); got != answer || w.classes["c"].Stats.Retried.Read()["last"] != 1 {
+	if got := string(w.Down.Got); got != answer || w.classes["c"].Stats.Read().Retried["last"] != 1 {
 		w.t.Errorf("then the client gets %.200q; counted: %v", got, n)
 	}
 	w.wait(5 * time.Second)
@@ -183,7 +183,7 @@ func TestAnswersAreHeldWithinBounds(t *testing.T) {
 				t.Errorf("after %d answers, the client gets %d bytes", many, len(w.Down.Got))
 			}
 			w.answer(padded("", bound-120_000))
-			if n := w.classes["c"].Stats.Retried.Read(); n["not_kept"] != 1 {
+			if n := w.classes["c"].Stats.Read().Retried; n["not_kept"] != 1 {
 				t.Errorf("counted: %v", n)
 			}
 			break
@@ -405,7 +405,7 @@ func TestAnswersThatRefuseInPartPassOn(t *testing.T) {
 		w.send(get)
 		answer := fixed(ok, c.body)
 		w.answer(answer)
-		n := w.classes["c"].Stats.Retried.Read()
+		n := w.classes["c"].Stats.Read().Retried
 		if got := string(w.Down.Got) == ""; got != c.again || !got && string(w.Down.Got) != answer || !got && len(n) > 0 {
 			t.Errorf("%s: sent again: %v; the client gets %q; counted: %v", c.body, got, w.Down.Got, n)
 		}

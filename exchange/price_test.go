@@ -420,7 +420,7 @@ settle = `+c.settle)
 		w.wait(time.Second)
 		w.answer("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 		if string(w.Up.Got) != request+request || w.Machine.Charges() != 0 {
-			t.Errorf("with %s, %q is sent, and %d charges are kept; counted: %v", c.settle, w.Up.Got, w.Machine.Charges(), w.classes["c"].Stats.Retried.Read())
+			t.Errorf("with %s, %q is sent, and %d charges are kept; counted: %v", c.settle, w.Up.Got, w.Machine.Charges(), w.classes["c"].Stats.Read().Retried)
 		}
 		w.send(post("", `{"n":100}`)) // a full bucket
 		w.free(10 * time.Second)

@@ -140,7 +140,7 @@ func (x *Exchange) noteAnswer() {
 // has retry.
 func (x *Exchange) noteNotKept(f *frame.Message) {
 	if class := x.classes.all[f.Tag].class; class.Messages().Retry().Max > 0 {
-		class.Tally().Retried(stats.RetryNotKept)
+		class.Tally().Retried(stats.RetryNotKept, x.refusalOf(f))
 	}
 }
 
@@ -167,6 +167,15 @@ func (x *Exchange) heed(m *frame.Message) {
 		x.accounts.silence()
 	}
 	class.Provider().Answered(x.now, !tooFast)
+}
+
+// refusalOf names the signal by which an answer refuses its request: the code of the protocol, or
+// else what the policy looks for in the answer.
+func (x *Exchange) refusalOf(f *frame.Message) string {
+	if f.Throttle.Refused {
+		return signalOf(x.protocol, f)
+	}
+	return stats.SignalInAnswer
 }
 
 // signalOf names what the provider said, for people.

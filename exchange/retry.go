@@ -63,7 +63,7 @@ func (m *message) again(f *frame.Message) bool {
 			outcome = stats.RetryTooLong
 		}
 	}
-	class.Tally().Retried(outcome) // m may have left, and the connection may have ended
+	class.Tally().Retried(outcome, x.refusalOf(f)) // m may have left, and the connection may have ended
 	return outcome == stats.RetryAgain
 }
 

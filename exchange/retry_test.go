@@ -40,7 +40,7 @@ func hidesRefusals(t *testing.T, r *repeated, all int) {
 			t.Fatalf("as number %d, message %d is accepted; the client gets %v", id, r.taken[id-1], r.got[id])
 		}
 	}
-	counted := r.classes["a"].Stats.Retried.Read()
+	counted := r.classes["a"].Stats.Read().Retried
 	if len(r.taken) != all || came != all+refused || counted["again"] != uint64(refused) {
 		t.Errorf("%d messages came, %d were accepted and %d refused; counted: %v", came, len(r.taken), refused, counted)
 	}
@@ -63,7 +63,8 @@ func TestRetryGivesUp(t *testing.T) {
 		if want := "map[1:[true] 2:[false] 3:[true]]"; fmt.Sprint(r.got) != want || r.came[2] != 4 {
 			t.Errorf("%s: the client gets %v, want %s; message 2 came %d times, want 4", protocol, r.got, want, r.came[2])
 		}
-		if n := r.classes["a"].Stats.Retried.Read(); n["again"] != 3 || n["last"] != 1 {
+		signal := map[policy.Protocol]string{policy.SMPP: "0x58", policy.HTTP: "429"}[protocol]
+		if n := r.classes["a"].Stats.Retried.Read(); n[stats.Retry{Outcome: "again", Signal: signal}] != 3 || n[stats.Retry{Outcome: "last", Signal: signal}] != 1 {
 			t.Errorf("%s: counted: %v", protocol, n)
 		}
 	}
@@ -176,7 +177,7 @@ func TestRetryKeepsWithinBounds(t *testing.T) {
 		r.refuses = refuseFirst
 		r.send(1, "b", 1, c.size)
 		r.pass(time.Minute)
-		if n := r.classes["a"].Stats.Retried.Read(); n[c.outcome] != 1 || len(n) != 1 || r.got[1][0] != (c.outcome == "again") {
+		if n := r.classes["a"].Stats.Read().Retried; n[c.outcome] != 1 || len(n) != 1 || r.got[1][0] != (c.outcome == "again") {
 			t.Errorf("with %q and %d bytes: %v, and the client gets %v", c.keys, c.size, n, r.got)
 		}
 		r.Finish(stats.OK)
@@ -191,7 +192,7 @@ func TestRetryKeepsWithinBounds(t *testing.T) {
 	r.refuses = refuseFirst
 	r.send(1, "b", 1, 200<<10)
 	r.pass(time.Second)
-	if n := r.classes["a"].Stats.Retried.Read(); n["not_kept"] != 1 {
+	if n := r.classes["a"].Stats.Read().Retried; n["not_kept"] != 1 {
 		t.Errorf("after %d messages of 200 KiB, another one is kept: %v", len(all), n)
 	}
 	for _, r := range all {

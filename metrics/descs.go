@@ -60,7 +60,7 @@ var (
 	throttled = desc("upstream_throttled_total",
 		"Requests that the provider refused as too fast, by the signal in its answer.", "class", "signal")
 	retried = desc("class_retries_total",
-		"Messages of a class with retry that the provider refused as too fast, by what became of them.", "class", "outcome")
+		"Messages of a class with retry that the provider refused as too fast, by the signal in its answer and by what became of them.", "class", "signal", "outcome")
 	hinted = desc("class_hints_total",
 		"Limits that answers of the provider have told, to a class with hints, by what became of them.", "class", "fate")
 	keys = desc("class_keys",

@@ -232,11 +232,21 @@ func (s sender) feedback(c stats.ClassReading) {
 	for _, signal := range stats.Signals {
 		s.counter(throttled, c.Throttled[signal], c.Name, signal)
 	}
-	for _, outcome := range stats.Retries {
-		s.counter(retried, c.Retried[outcome], c.Name, outcome)
-	}
+	s.retries(c)
 	for _, fate := range stats.HintFates {
 		s.counter(hinted, c.Hinted[fate], c.Name, fate)
+	}
+}
+
+// retries sends what became of refused messages, if the class or one beneath it sends them again.
+func (s sender) retries(c stats.ClassReading) {
+	if c.Retry == 0 && len(c.Retries) == 0 {
+		return
+	}
+	for _, signal := range stats.Refusals {
+		for _, outcome := range stats.Retries {
+			s.counter(retried, c.Retries[stats.Retry{Outcome: outcome, Signal: signal}], c.Name, signal, outcome)
+		}
 	}
 }
 

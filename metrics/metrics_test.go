@@ -54,7 +54,7 @@ func fixed() stats.Status {
 	messages := idleMessages()
 	messages.InFlight, messages.Share, messages.PausedUntil = 15, 0.5, time.Unix(1_700_000_000, 0)
 	messages.Throttled = map[string]uint64{"0x58": 16}
-	messages.Retried = map[string]uint64{stats.RetryLast: 20}
+	messages.Retries = map[stats.Retry]uint64{{Outcome: stats.RetryLast, Signal: "0x58"}: 20}
 	messages.Learned = 21
 
 	tokens := idleTokens()
@@ -106,7 +106,7 @@ func fixed() stats.Status {
 // idleMessages returns a class that counts messages and has seen none.
 func idleMessages() stats.ClassReading {
 	c := new(stats.Class).Read()
-	c.Name, c.Parent = "sms", "acme"
+	c.Name, c.Parent, c.Retry = "sms", "acme", 3
 	c.Rate, c.Share = stats.RateReading{Text: "20 messages/s", PerSecond: 20, Unit: "messages"}, 1
 	c.Ceil = &stats.RateReading{Text: "30 messages/s", PerSecond: 30, Unit: "messages"}
 	c.Learned = 30

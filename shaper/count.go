@@ -59,11 +59,11 @@ func (t *Tally) waited(d time.Duration) {
 	}
 }
 
-// Retried counts what became of a message that the provider has refused. The outcome
-// is one of stats.Retries.
-func (t *Tally) Retried(outcome string) {
+// Retried counts what became of a message that the provider has refused. outcome is one of
+// stats.Retries, and signal one of stats.Refusals.
+func (t *Tally) Retried(outcome, signal string) {
 	for ; t != nil; t = t.above.Load() {
-		t.Stats.Retried.Add(outcome)
+		t.Stats.Retried.Add(stats.Retry{Outcome: outcome, Signal: signal})
 	}
 }
 

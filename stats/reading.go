@@ -85,6 +85,7 @@ type ClassReading struct {
 	InFlight    int       `json:"in_flight,omitempty"`          // requests without an answer
 	PausedUntil time.Time `json:"paused_until,omitzero"`        // zero if the class is not paused
 	Share       float64   `json:"share,omitempty"`              // of the rate at which the class is paced; below 1 while it adapts, or if it has learned that
+	Retry       int       `json:"retry,omitempty"`              // how often a message is sent again that the provider has refused; 0: never
 	Learned     float64   `json:"learned_per_second,omitempty"` // the limit that it has found below its rate; 0 if it has found none
 
 	// Its buckets and its backlog.
@@ -103,6 +104,7 @@ type ClassReading struct {
 	Overlimits uint64                      `json:"overlimits"`
 	Throttled  map[string]uint64           `json:"throttled,omitempty"`   // messages that the provider refused, by one of Signals
 	Retried    map[string]uint64           `json:"retried,omitempty"`     // what became of those in a class with retry, by one of Retries
+	Retries    map[Retry]uint64            `json:"-"`                     // the same, by the signal too
 	Hinted     map[string]uint64           `json:"hinted,omitempty"`      // what became of the hints of a provider in a class with hints, by one of HintFates
 	KeysShared uint64                      `json:"keys_shared,omitempty"` // sessions that share a bucket because max_keys leaves no bucket for their key
 
@@ -180,13 +182,26 @@ func (c *Class) Read() ClassReading {
 		Overlimits: c.Overlimits.Load(),
 		KeysShared: c.KeysShared.Load(),
 		Throttled:  c.Throttled.Read(),
-		Retried:    c.Retried.Read(),
+		Retries:    c.Retried.Read(),
 		Hinted:     c.Hinted.Read(),
 		Wait:       c.Wait.Read(),
 	}
+	r.Retried = byOutcome(r.Retries)
 	r.WaitP50 = Seconds(r.Wait.Quantile(0.50))
 	r.WaitP99 = Seconds(r.Wait.Quantile(0.99))
 	return r
+}
+
+// byOutcome adds up the counts of all signals; nil if there are none.
+func byOutcome(retries map[Retry]uint64) map[string]uint64 {
+	if len(retries) == 0 {
+		return nil
+	}
+	sums := map[string]uint64{}
+	for retry, n := range retries {
+		sums[retry.Outcome] += n
+	}
+	return sums
 }
 
 // Read returns the counters of the volume.

@@ -97,9 +97,9 @@ type Class struct {
 	Dropped    [reasons]Loss // the client was not told
 	Refused    [reasons]Loss // the client was told, or its connection closed
 	Overlimits atomic.Uint64 // items that had to wait
-	Throttled  Tally         // messages that the provider refused, by one of Signals
-	Retried    Tally         // what became of those in a class with retry, by one of Retries
-	Hinted     Tally         // what became of the hints of a provider in a class with hints, by one of HintFates
+	Throttled  Tally[string] // messages that the provider refused, by one of Signals
+	Retried    Tally[Retry]  // what became of those in a class with retry
+	Hinted     Tally[string] // what became of the hints of a provider in a class with hints, by one of HintFates
 	KeysShared atomic.Uint64 // sessions that share a bucket because max_keys leaves no bucket for their key
 	// Wait is how long items waited in the queue. An item that left at once counts as 0.
 	Wait Histogram
@@ -141,7 +141,7 @@ type Listener struct {
 	// SpliceRefused counts the directions of sessions that were copied because the
 	// kernel refused to splice them.
 	SpliceRefused atomic.Uint64
-	Unframed      Tally     // sessions with the Result Unframed, by the reason
-	Failed        Upstreams // failed attempts to reach an upstream
-	Stray         Tally     // datagrams of an entry that belong to no session, by one of Strays
+	Unframed      Tally[string] // sessions with the Result Unframed, by the reason
+	Failed        Upstreams     // failed attempts to reach an upstream
+	Stray         Tally[string] // datagrams of an entry that belong to no session, by one of Strays
 }

@@ -12,8 +12,16 @@ const SignalInAnswer = "throttled_by"
 // congestion_state, the status code of HTTP, and what the policy describes.
 var Signals = []string{"0x14", "0x58", "congestion", "429", "503", SignalInAnswer}
 
-// Retries are what becomes of messages that a provider has refused as too fast, in a class with
-// retry.
+// Refusals are the Signals by which a provider refuses one message, so that it may be sent again.
+var Refusals = []string{"0x14", "0x58", "429", SignalInAnswer}
+
+// Retry is what becomes of a message that a provider has refused as too fast, in a class with retry.
+type Retry struct {
+	Outcome string // one of Retries
+	Signal  string // one of Refusals
+}
+
+// Retries are the outcomes of a Retry.
 var Retries = []string{RetryAgain, RetryLast, RetryTooLong, RetryNotKept}
 
 // The members of Retries.
@@ -47,25 +55,25 @@ const (
 	StrayMany     = "many"     // the client has too many destinations
 )
 
-// Tally counts rare events that have one of a few names, such as Signals. The zero Tally
-// is empty, ready to use and safe for concurrent use.
-type Tally struct {
+// Tally counts rare events of a few kinds, such as Signals. The zero Tally is empty, ready to
+// use and safe for concurrent use.
+type Tally[K comparable] struct {
 	mu     sync.Mutex // guards counts
-	counts map[string]uint64
+	counts map[K]uint64
 }
 
 // Add counts one event.
-func (t *Tally) Add(name string) {
+func (t *Tally[K]) Add(kind K) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.counts == nil {
-		t.counts = map[string]uint64{}
+		t.counts = map[K]uint64{}
 	}
-	t.counts[name]++
+	t.counts[kind]++
 }
 
 // Sum returns how many events there were.
-func (t *Tally) Sum() (n uint64) {
+func (t *Tally[K]) Sum() (n uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, count := range t.counts {
@@ -75,7 +83,7 @@ func (t *Tally) Sum() (n uint64) {
 }
 
 // Read returns the counts, without those that are 0.
-func (t *Tally) Read() map[string]uint64 {
+func (t *Tally[K]) Read() map[K]uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return maps.Clone(t.counts)

@@ -145,7 +145,7 @@ func provider() []panel {
 		{kind: "timeseries", title: "Share of the rate", about: "Below 1 while the class adapts to its provider, or has found a lower limit.", unit: "percentunit", most: 1, width: 12, queries: []query{{`shaper_class_rate_share{@class}`, byClass}}},
 		{kind: "timeseries", title: "Limit that was found", about: "Per second, of classes with learn.", unit: "cps", width: 12, queries: []query{{`shaper_class_learned_rate{@class}`, byClass}}},
 		{kind: "timeseries", title: "Without an answer", about: "Requests that were sent, and have no answer yet.", width: 8, queries: []query{{`shaper_class_in_flight{@class}`, byClass}}},
-		{kind: "timeseries", title: "Sent again", about: "Refused messages of classes with retry per second, by what became of them.", unit: "cps", width: 8, queries: []query{{`rate(shaper_class_retries_total{@class}[@rate]) > 0`, byClass + ": {{outcome}}"}}},
+		{kind: "timeseries", title: "Sent again", about: "Refused messages of classes with retry per second, by what became of them.", unit: "cps", width: 8, queries: []query{{`sum by (instance, class, outcome) (rate(shaper_class_retries_total{@class}[@rate])) > 0`, byClass + ": {{outcome}}"}}},
 		{kind: "timeseries", title: "Hints", about: "What answers said of the provider's limits per second, by what became of it.", unit: "cps", width: 8, queries: []query{{`rate(shaper_class_hints_total{@class}[@rate]) > 0`, byClass + ": {{fate}}"}}},
 	}
 }
