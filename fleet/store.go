@@ -279,7 +279,7 @@ func (s *Store) find(ctx context.Context) (string, error) {
 	defer conn.Close()
 	at, err := redis.Strings(redis.DoContext(conn.Conn, ctx, "SENTINEL", "get-master-addr-by-name", s.conf.Sentinel))
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("asking the sentinel %s without a password: %w", addr, err)
 	}
 	if len(at) != 2 {
 		return "", fmt.Errorf("the sentinel %s knows no master %q", addr, s.conf.Sentinel)

@@ -165,6 +165,17 @@ func TestStoreRefuses(t *testing.T) {
 	}
 }
 
+// An error of a sentinel names it, and says that it gets no password: the policy may have one, which is for the server.
+func TestStoreNamesTheSentinel(t *testing.T) {
+	srv := fleettest.StartRedis(t)
+	class := &Class{Name: "a", Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}
+	c := newCaller(t, Config{Addresses: []string{srv.Addr}, Sentinel: "main", Deadline: 5 * time.Second}, class)
+	_, err := c.store.Do(context.Background(), c.call(Ping, 0))
+	if want := "fleet: ping: asking the sentinel " + srv.Addr + " without a password: ERR unknown command"; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("a ping returns %v, want %s", err, want)
+	}
+}
+
 func TestStoreDeadline(t *testing.T) {
 	class := &Class{Name: "a", Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}
 	srv := fleettest.StartRedis(t)
