@@ -83,6 +83,11 @@ func (c *Client) Reload(ctx context.Context, rollback time.Duration) (done Reloa
 	return done, c.ask(ctx, "POST", "/v1/reload", ReloadRequest{unit.Duration(rollback)}, &done)
 }
 
+// Policy returns the policy in force.
+func (c *Client) Policy(ctx context.Context) (p policy.Policy, err error) {
+	return p, c.ask(ctx, "GET", "/v1/policy", nil, &p)
+}
+
 // History returns the latest changes.
 func (c *Client) History(ctx context.Context) (all History, err error) {
 	return all, c.ask(ctx, "GET", "/v1/history", nil, &all)

@@ -54,6 +54,10 @@ func TestKernelIsKeptByTheDaemon(t *testing.T) {
 	near.run("ip link set lo up")
 	p := startIn(near, t, raced(t), keptPolicy("2mbit"))
 	near.checkInForce(p.config)
+	if o := near.tc(p.config, "clear", "wire"); o.code != 0 || !strings.Contains(o.stderr, "warning: wire: a daemon runs that puts it back") {
+		t.Errorf("clear: exit %d, want 0 and a warning: %s", o.code, o.stderr)
+	}
+	near.waitInForce(p.config, "what a command has cleared is back")
 	checkCorrected(near, p)
 	checkReloads(near, p)
 	checkRemoved(near, p)
@@ -113,6 +117,9 @@ func checkRemoved(near *namespace, p *program) {
 	p.write(strings.Replace(keptPolicy("3mbit"), "apply = true", "apply = false", 1))
 	p.must("reload")
 	near.checkClear()
+	if o := near.tc(p.config, "clear"); o.code != 0 || o.stderr != "" {
+		near.t.Errorf("clear: exit %d, want 0 and no warning: %s", o.code, o.stderr)
+	}
 	for what, change := range map[string]string{"apply": "+ tc wire: policy " + p.status().PolicyHash + ", ", "clear": "- tc wire: "} {
 		near.mustTC(p.config, "apply")
 		near.mustTC(p.config, "clear")

@@ -165,6 +165,7 @@ func tcApply(c *cli.Context, k *tc.Kernel, p *policy.Policy, sections []policy.T
 }
 
 func tcClear(c *cli.Context, k *tc.Kernel, p *policy.Policy, sections []policy.TC) error {
+	defer warnOfDaemon(c, sections)
 	return forEachSection(c, sections, policy.Change{Op: "-"}, "cleared", func(section policy.TC) (int, error) {
 		d, err := k.Device(section.Device)
 		if errors.Is(err, tc.ErrNoDevice) {
@@ -179,6 +180,23 @@ func tcClear(c *cli.Context, k *tc.Kernel, p *policy.Policy, sections []policy.T
 		}
 		return k.Clear(d, plan)
 	})
+}
+
+// warnOfDaemon says of which sections a daemon puts back what was cleared.
+func warnOfDaemon(c *cli.Context, sections []policy.TC) {
+	d, err := client(c)
+	if err != nil {
+		return
+	}
+	inForce, err := d.Policy(c.Context)
+	if err != nil {
+		return // none runs, or none that we may ask
+	}
+	for _, kept := range inForce.TC {
+		if kept.Apply && slices.ContainsFunc(sections, func(t policy.TC) bool { return t.Device == kept.Device }) {
+			fmt.Fprintf(c.App.ErrWriter, "warning: %s: a daemon runs that puts it back; to end that, stop it and clear again, or take apply = true out of its policy and reload\n", kept.Device)
+		}
+	}
 }
 
 // forEachSection calls do for each section, also after an error, and prints what was done. It records what
