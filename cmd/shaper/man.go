@@ -38,7 +38,16 @@ A capability or a permission is missing.
 \fBSHAPER_CONFIG\fP
 The policy file, if \-c does not name one.
 .TP
-\fBNOTIFY_SOCKET\fP, \fBWATCHDOG_USEC\fP, \fBLISTEN_FDS\fP, \fBJOURNAL_STREAM\fP
+\fBSHAPER_SOCKET\fP
+The control socket, if \-\-socket does not name one.
+.TP
+\fBCOLUMNS\fP
+How wide tables may be, instead of the width of the terminal.
+.TP
+\fBNO_COLOR\fP
+If it is set, top has no colours.
+.TP
+\fBNOTIFY_SOCKET\fP, \fBWATCHDOG_USEC\fP, \fBLISTEN_FDS\fP, \fBSTATE_DIRECTORY\fP, \fBJOURNAL_STREAM\fP
 Set by systemd.
 .SH FILES
 .TP
@@ -47,6 +56,9 @@ The policy: the first of them that exists.
 .TP
 \fB/run/shaper/control.sock\fP
 The control socket, unless the policy names another. Its group may use it.
+.TP
+\fB/var/lib/shaper/state\fP
+What classes have sent, over restarts, if systemd runs shaper or the policy names such a file.
 .SH SIGNALS
 SIGHUP makes shaper read the policy again. After SIGTERM or SIGINT it accepts nothing new, and open sessions may go on for the drain time of the policy. A second signal stops it at once.
 .SH SEE ALSO
