@@ -58,22 +58,22 @@ func TestFilesCallDownwards(t *testing.T) {
 	for _, p := range all {
 		exports[p.ImportPath] = p.Export
 	}
+	fset := token.NewFileSet()
 	lookup := func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) }
+	imports := importer.ForCompiler(fset, "gc", lookup) // it reads each import once
 	for _, p := range all {
 		if p.Module == nil || !p.Module.Main || len(p.GoFiles) < 2 {
 			continue
 		}
-		t.Run(strings.TrimPrefix(p.ImportPath, "shaper/"), func(t *testing.T) { checkOrder(t, p, lookup) })
+		t.Run(strings.TrimPrefix(p.ImportPath, "shaper/"), func(t *testing.T) { checkOrder(t, p, fset, imports) })
 	}
 }
 
 // row matches a line of the order: a tab, names of files, and two spaces or more.
 var row = regexp.MustCompile(`(?m)^\t((?:\w+, )*\w+)  `)
 
-// checkOrder reports each call of a package's files that goes upwards. Lookup opens the compiled
-// type information of an import.
-func checkOrder(t *testing.T, p listed, lookup importer.Lookup) {
-	fset := token.NewFileSet()
+// checkOrder reports each call of a package's files that goes upwards.
+func checkOrder(t *testing.T, p listed, fset *token.FileSet, imports types.Importer) {
 	var files []*ast.File
 	order := map[string]int{"doc.go": -1}
 	for _, name := range p.GoFiles {
@@ -89,7 +89,7 @@ func checkOrder(t *testing.T, p listed, lookup importer.Lookup) {
 		}
 	}
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
-	conf := types.Config{Importer: importer.ForCompiler(fset, "gc", lookup)}
+	conf := types.Config{Importer: imports}
 	pkg, err := conf.Check(p.ImportPath, fset, files, info)
 	if err != nil {
 		t.Fatal(err)
