@@ -35,9 +35,10 @@ func TestFleetOfSeveralSequences(t *testing.T) {
 			if c.rate >= 100 {
 				load = "rate=1700 messages/s"
 			}
-			_, left := playFleet(t, c.class+"also = ["+c.also+"]\n", 2*time.Millisecond, load)
-			if n := len(left); n < c.left*98/100 || n > c.left+int(c.burst) {
-				t.Errorf("%d have left, want %d", n, c.left)
+			span := spanOf(c.rate)
+			_, left := playMembers(t, sharedPolicy(t, c.class+"also = ["+c.also+"]\n"), 4, "acme", span, 2*time.Millisecond, load)
+			if n, want := len(left), c.left*int(span/time.Second)/60; n < want*98/100 || n > want+int(c.burst) {
+				t.Errorf("%d have left in %v, want %d", n, span, want)
 			}
 			if err := fleettest.Gaps(left, c.gap, 0); err != nil {
 				t.Error(err)
@@ -128,10 +129,13 @@ func TestFleetUnderSlowClasses(t *testing.T) {
 		{"bytes", "1000 messages/s", "rate = \"20KB/s\"", "rate=1500 messages/s,size=100B", 2 * time.Millisecond, time.Millisecond, 4 * 200 * 60},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, left := playFleet(t, "rate = \""+c.rate+"\"\nheadroom = \"2%\"\nshared = \"prod\"\nqueue = \"20000 messages\"\nparent = \"line\"\n[class.line]\n"+c.above+"\n", c.delay, c.load)
-			t.Logf("%d of %d have left, %.1f %%", len(left), c.left, 100*float64(len(left))/float64(c.left))
-			if n := len(left); n < c.left*95/100 || n > c.left*101/100+4*50 {
-				t.Errorf("%d have left, want %d", n, c.left)
+			p := sharedPolicy(t, "rate = \""+c.rate+"\"\nheadroom = \"2%\"\nshared = \"prod\"\nqueue = \"20000 messages\"\nparent = \"line\"\n[class.line]\n"+c.above+"\n")
+			span := spanOf(float64(time.Second / c.gap))
+			_, left := playMembers(t, p, 4, "acme", span, c.delay, c.load)
+			n, want := len(left), c.left*int(span/time.Second)/60
+			t.Logf("%d of %d have left in %v, %.1f %%", n, want, span, 100*float64(n)/float64(want))
+			if n < want*95/100 || n > want*101/100+4*50 {
+				t.Errorf("%d have left in %v, want %d", n, span, want)
 			}
 			if err := fleettest.Gaps(left, c.gap, 0); err != nil {
 				t.Error(err)
@@ -181,10 +185,12 @@ func TestFleetAboveSlowClasses(t *testing.T) {
 					loads = append(loads, fmt.Sprintf("listener=part%d,rate=%d messages/min,size=100B,recipient=%d", i, 2*60*c.rate/c.keys, 4470+key))
 				}
 			}
-			_, left := playMembers(t, sharedPolicy(t, class), c.members, "", c.delay, loads...)
-			t.Logf("%d of %d have left, %.1f %%", len(left), c.left, 100*float64(len(left))/float64(c.left))
-			if n := len(left); n < c.left*95/100 || n > c.left*101/100 {
-				t.Errorf("%d have left, want %d", n, c.left)
+			span := spanOf(float64(c.rate))
+			_, left := playMembers(t, sharedPolicy(t, class), c.members, "", span, c.delay, loads...)
+			n, want := len(left), c.left*int(span/time.Second)/60
+			t.Logf("%d of %d have left in %v, %.1f %%", n, want, span, 100*float64(n)/float64(want))
+			if n < want*95/100 || n > want*101/100 {
+				t.Errorf("%d have left in %v, want %d", n, span, want)
 			}
 			if err := fleettest.Gaps(left, time.Second/time.Duration(c.rate), 0); err != nil {
 				t.Error(err)
@@ -213,7 +219,7 @@ func TestFleetAtADistance(t *testing.T) {
 	} {
 		p := sharedPolicy(t, "rate = \""+c.rate+"\"\nheadroom = \"2%\"\nshared = \"prod\"\nqueue = \"20000 messages\"\n")
 		p.Fleets[0].Deadline = unit.Duration(c.deadline)
-		r, left := playPolicy(t, p, c.delay, c.load)
+		r, left := playMembers(t, p, 4, "acme", spanOf(float64(time.Second/c.gap)), c.delay, c.load)
 		if used := r.Classes[0].Utilisation; used < c.least || used > 0.981 {
 			t.Errorf("%s, store %v away: %.1f %% of the limit is used", c.rate, c.delay, 100*used)
 		}

@@ -12,6 +12,8 @@ import (
 
 	"shaper/fleet/fleettest"
 	"shaper/policy"
+	"shaper/tests/trial"
+	"shaper/unit"
 )
 
 // sharedPolicy is a policy with a shared class acme.
@@ -64,20 +66,23 @@ func dealt(t *testing.T, p *policy.Policy, members int, seed uint64, texts ...st
 // playFleet runs a fleet of four for a minute. It returns the report, and all departures of the class acme.
 func playFleet(t *testing.T, class string, delay time.Duration, workload ...string) (*Report, []fleettest.Departure) {
 	t.Helper()
-	return playPolicy(t, sharedPolicy(t, class), delay, workload...)
+	return playMembers(t, sharedPolicy(t, class), 4, "acme", time.Minute, delay, workload...)
 }
 
-// playPolicy is playFleet with a policy of which class acme is one.
-func playPolicy(t *testing.T, p *policy.Policy, delay time.Duration, workload ...string) (*Report, []fleettest.Departure) {
-	t.Helper()
-	return playMembers(t, p, 4, "acme", delay, workload...)
+// spanOf returns how long to run a fleet whose class has so many messages a second. In 20 seconds a fast one sends more
+// of them than another one in a minute.
+func spanOf(rate float64) time.Duration {
+	if rate < 1000 {
+		return time.Minute
+	}
+	return trial.Size(20*time.Second, time.Minute)
 }
 
-// playMembers is playPolicy with so many members, for a class of any name; "" is all classes.
-func playMembers(t *testing.T, p *policy.Policy, members int, class string, delay time.Duration, workload ...string) (*Report, []fleettest.Departure) {
+// playMembers is playFleet with a policy, so many members and a span of time, for a class of any name; "" is all classes.
+func playMembers(t *testing.T, p *policy.Policy, members int, class string, span, delay time.Duration, workload ...string) (*Report, []fleettest.Departure) {
 	t.Helper()
 	var left []fleettest.Departure
-	r, err := RunFleet(p, dealt(t, p, members, 1, workload...), delay, Options{For: time.Minute, Curves: true, Departures: func(d *Departure) error {
+	r, err := RunFleet(p, dealt(t, p, members, 1, workload...), delay, Options{For: span, Curves: true, Departures: func(d *Departure) error {
 		if class == "" || d.Class == class {
 			left = append(left, fleettest.Departure{Member: fmt.Sprint(d.Member), At: d.At.Sub(Epoch), Stamp: d.At, Units: 1})
 		}
@@ -290,6 +295,7 @@ func TestFleetGoesOnWhileItSends(t *testing.T) {
 		items, left uint64
 	}{{"1 messages/h", 28, 28}, {"1 messages/week", 2, 0}} {
 		p := sharedPolicy(t, fmt.Sprintf("rate = %q\nshared = \"prod\"\n", c.rate))
+		p.Fleets[0].Deadline = unit.Duration(10 * time.Second) // members that wait ask the store as often as it says
 		r, err := RunFleet(p, dealt(t, p, 1, 1, fmt.Sprintf("rate=100 messages/s,count=%d", c.items)), time.Millisecond, Options{})
 		if err != nil {
 			t.Fatal(err)
