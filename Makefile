@@ -93,13 +93,16 @@ playground:
 # With -trimpath the build cache serves the copies of this tree that tests build. Some packages
 # mostly wait, so twice as many as there are processors run side by side, and eight of their parallel
 # tests. Lint vets what GOTEST does not. Nobody debugs the test binaries, so they have no DWARF.
-LONG   = AllReadTheSameRules AnswersAreHeldWithinBounds AnyPlanFollows ApplyUndoes CrashesGiveNoBudget FleetUsesTheLimit \
-         GreedyAndIdle Guests.*Bounded Keys(Flood|Memory) LanguageModel LateCallsOfManyLeavers LateDepartures \
-         Learn(Finds|GoesUp|Ignores) LeasesCostLittle ListsKeepTheOrder ManyKeys MutantsAreFound NothingIsEarly OwingEnds \
-         PauseOfAKey PingsOnly RateChanges Retry(HidesRefusals|KeepsWithinBounds|Properties) \
-         Rule(Shares|StarvesNobody|WastesNoTime) ScriptAndModelAgree ShadowIsBounded ShadowOfTrains ShareAfterTheShortest \
-         ShareOfANewcomer Simulated(Schedules|Trees) Slept SlowStore SoonestLosesNothing StoreLost SumDoesNotOverflow SuspendedMachine \
-         TLSBackpressure Tree(IsNaive|NeverAbove|Shares) UrgentAmongBulk WaitsOfManyBuckets WhyCopies
+LONG   = AStallCosts AgainInAWindow AllReadTheSameRules AnswersAreHeldWithinBounds AnyPlanFollows ApplyUndoes \
+         CrashesGiveNoBudget DebtIsPaid FleetUsesTheLimit FlowsAfterAnAbsence GreedyAndIdle Guests.*Bounded \
+         Keys(Flood|Memory) LanguageModel LateCallsOfManyLeavers LateDepartures Learn(Finds|Forgets|GoesUp|Ignores) \
+         LeasesCostLittle ListsKeepTheOrder ManyKeys MutantsAreFound NothingIsEarly OwingEnds PauseOfAKey PingsOnly \
+         RateChanges Retry(HidesRefusals|KeepsWithinBounds|Properties) Rule(Shares|StarvesNobody|WastesNoTime) \
+         ScriptAndModelAgree ShadowIsBounded ShadowOfTrains \
+         Share(AfterTheShortest|InTheLast|IsTold|OfANewcomer|OfTheWindow) Simulated(Schedules|Trees) Slept SlowStore \
+         SoonestLosesNothing Stalls(Keep|Take) StoreLost SumDoesNotOverflow SuspendedMachine TLSBackpressure \
+         Tree(IsNaive|NeverAbove|Shares) UrgentAmongBulk WaitsOfManyBuckets WhyCopies \
+         Windows(AreUsedInFull|CountWhatHasLeft)
 PLAIN  = Allocate RandomSchedules $(LONG)
 SINGLE = buffer calendar fleet/limits frame human leaky limit metrics metrics/grafana nft packaging/sbom policy simulate systemd tests/growth tests/order tests/tally unit web/play
 # either A B is the pattern A|B.
