@@ -52,7 +52,7 @@ func (c *Connect) Feed(data []byte) (used int, step Step, err error) {
 		if len(data) >= MaxEntry {
 			return c.refuse(len(data), answerHead, errHead)
 		}
-		if !mayBeHTTP(data) {
+		if !mayBeHTTP(data) || bytes.Count(data, []byte("\n")) != bytes.Count(data, []byte("\r\n")) {
 			return c.refuse(len(data), answerBad, errNotHTTP)
 		}
 		return 0, Step{}, nil

@@ -121,6 +121,7 @@ func TestBadEntries(t *testing.T) {
 		{&Connect{}, "CONNECT a.example:0 HTTP/1.1\r\n\r\n", answerBad}, {&Connect{}, "CONNECT a.example:080 HTTP/1.1\r\n\r\n", answerBad},
 		{&Connect{}, "CONNECT a.example:65536 HTTP/1.1\r\n\r\n", answerBad}, {&Connect{}, "CONNECT user@a.example:1 HTTP/1.1\r\n\r\n", answerBad},
 		{&Connect{}, "CONNECT a.example:1 HTTP/1.1\r\nA\r\n\r\n", answerBad}, {&Connect{}, "CONNECT a.example:1 HTTP/1.1\r\nA : b\r\n\r\n", answerBad},
+		{&Connect{}, "CONNECT a.example:1 HTTP/1.1\n\n", answerBad},
 		{&Connect{}, "CONNECT a.example:1 HTTP/1.1\nA: b\r\n\r\n", answerBad}, {&Connect{}, "CONNECT a.example:1 HTTP/1.1\r\nA: b\r\n c\r\n\r\n", answerBad},
 		{&Connect{}, "CONNECT a.example:1 HTTP/1.1\r\nContent-Length: 5\r\n\r\n", answerBad}, {&Connect{}, "CONNECT a.example:1 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", answerBad},
 		{&Connect{Users: true}, "CONNECT a.example:1 HTTP/1.1\r\n\r\n", answerLogin}, {&Connect{Users: true}, "CONNECT a.example:1 HTTP/1.1\r\nProxy-Authorization: Bearer x\r\n\r\n", answerLogin},
