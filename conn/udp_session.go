@@ -137,13 +137,21 @@ func (t *udpSession) answers() {
 			return
 		}
 		if err := in.Failure(); err != nil {
-			t.at.Failed(time.Now(), err)
+			t.failed(err)
 		} else {
 			t.at.Answered()
 		}
 		t.offer(&t.down, in.Batch, 0, n)
 		in.Release()
 	}
+}
+
+// failed counts an ICMP error that says that the upstream cannot be reached.
+func (t *udpSession) failed(err error) {
+	if upstream.TellsOfTarget(err) {
+		t.service.countFailure(t.countedAs(), err)
+	}
+	t.at.Failed(time.Now(), err)
 }
 
 // reclassify implements session.

@@ -500,6 +500,11 @@ func TestRefusedDatagramsEject(t *testing.T) {
 	if one := r.Upstreams()[1]; one.State != "up" || one.Failures != 0 {
 		t.Errorf("the other address: %+v", one)
 	}
+	for name, want := range map[string]uint64{refuses: 1, upstream.LocalAddr().String(): 0} {
+		if n := r.Listeners()[0].UpstreamFailures[name][stats.NotServed]; n != want {
+			t.Errorf("%d failures of %s are counted, want %d", n, name, want)
+		}
+	}
 }
 
 // An ICMP error of an earlier datagram does not keep the next one from leaving.

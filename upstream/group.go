@@ -148,7 +148,7 @@ func (s *Set) First() netip.AddrPort {
 // chooses, and at least half of the addresses stay, it ejects the address until checks reach it
 // again. t may be nil.
 func (t *Target) Failed(now time.Time, err error) {
-	if t == nil || !tellsOfTarget(err) {
+	if t == nil || !TellsOfTarget(err) {
 		return
 	}
 	g := t.group
@@ -166,8 +166,8 @@ func (t *Target) Failed(now time.Time, err error) {
 	g.startChecks()
 }
 
-// tellsOfTarget reports whether an error says something of the address, and not of us.
-func tellsOfTarget(err error) bool {
+// TellsOfTarget reports whether an error says something of the address, and not of us.
+func TellsOfTarget(err error) bool {
 	switch FailureOf(err) {
 	case stats.NotServed, stats.Unreachable, stats.NoAnswer, stats.DialReset, stats.NoTLS:
 		return true

@@ -442,7 +442,7 @@ func TestOwnFaultsEjectNobody(t *testing.T) {
 			t.Errorf("it is %v", stateOf(target))
 		}
 		for _, err := range []error{ErrSilent, ErrTimeout, &HandshakeError{io.EOF}, unix.ECONNRESET, unix.EHOSTUNREACH} {
-			if !tellsOfTarget(err) {
+			if !TellsOfTarget(err) {
 				t.Errorf("%v tells nothing of the address", err)
 			}
 		}
