@@ -103,6 +103,28 @@ func TestForecastWhileSharesComeBack(t *testing.T) {
 	}
 }
 
+// A window holds whole units, and no more flows through it while shares of its rate come back. The estimate is off by less than two windows.
+func TestForecastWhileSharesOfShortWindowsComeBack(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		window := []time.Duration{second, 2 * second, 3 * second, 7 * second}[r.IntN(4)]
+		conf := adapting(classBy(algorithms[3+r.IntN(3)], "1 messages/s"))
+		conf.Rate = unit.NewRate(unit.Messages, 1+r.Int64N(20), window)
+		s := &sim{root: NewClass(start, withQueue(conf, 100000, 0)), now: start}
+		for range 1 + r.IntN(3) {
+			s.root.Provider().Throttled(s.now, ms, "429")
+			s.now = s.now.Add(2 * ms)
+		}
+		for range r.Int64N(conf.Rate.Units(3 * time.Minute)) {
+			s.root.Enter(s.now, message(1))
+		}
+		_, said := s.root.Estimate().Place(s.now, message(1).Cost)
+		if left := s.wait(s.root, message(1)); (said - left).Abs() >= 2*window {
+			t.Errorf("seed %d, %v of %v: the estimate is %v, and it leaves after %v", seed, conf.Algorithm, conf.Rate, said, left)
+		}
+	}
+}
+
 // On any path, whatever closes, pauses and gets shares back, nearly no estimate of what leaves alone is far off. If limits hold
 // items up in turn, it is early.
 func TestForecastOfARandomPath(t *testing.T) {

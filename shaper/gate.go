@@ -230,7 +230,7 @@ func (g *gate) regaining(now time.Time, ahead, n int64) (at time.Time) {
 		case counts:
 			at = g.roomAt(window, now, ahead, n)
 		default:
-			at = g.throttle.hasten(now, l.Next(now, ahead, n))
+			at = g.throttle.hasten(now, l.Next(now, ahead, n), g.flow)
 		}
 	}
 	return at
@@ -240,7 +240,7 @@ func (g *gate) regaining(now time.Time, ahead, n int64) (at time.Time) {
 // sooner. If nothing is ahead the result is exact.
 func (g *gate) roomAt(w limit.Window, now time.Time, ahead, n int64) time.Time {
 	at, step := w.Next(now, ahead, n), g.throttle.nextRegain()
-	flows := g.throttle.hasten(now, at).Add(-g.pace.window)
+	flows := g.throttle.hasten(now, at, g.flow).Add(-g.pace.window)
 	for withheld := g.throttle.withheld - 1; withheld >= 0 && at.After(step); withheld-- {
 		at = earlier(at, later(step, w.NextAt(g.pace.reduced(withheld), now, ahead, n)))
 		step = step.Add(regainEvery)
@@ -260,7 +260,20 @@ func (g *gate) hasten(from, at time.Time) time.Time {
 	if g.pace.algorithm.HasWindow() {
 		return at
 	}
-	return g.throttle.hasten(from, at)
+	return g.throttle.hasten(from, at, g.flow)
+}
+
+// flow returns how much leaves while so many shares of the rate are away: by the shares that remain, or what two windows hold, in
+// whole units. A sliding window lets one unit less leave under load, and if it holds one, one in two windows.
+func (g *gate) flow(withheld int) int64 {
+	if g.pace.window == 0 {
+		return int64(shares - withheld)
+	}
+	units := g.pace.reduced(withheld).Units(g.pace.window)
+	if g.pace.algorithm == policy.SlidingWindow {
+		return max(2*(units-1), 1)
+	}
+	return 2 * units
 }
 
 // pausedUntil returns until when the class pauses; a time that has passed if it does not.

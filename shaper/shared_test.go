@@ -131,6 +131,31 @@ func TestShareEstimatesThroughAClosedTime(t *testing.T) {
 	}
 }
 
+// While shares of its rate come back, a shared class leaves sooner what waits for its rate. When a window of the fleet has room, that
+// does not change. The estimate and why say the same.
+func TestShareEstimatesWhileSharesComeBack(t *testing.T) {
+	for algorithm, want := range map[policy.Algorithm]time.Duration{policy.Leaky: 27 * second, policy.FixedWindow: 30 * second} {
+		conf := adapting(shared20())
+		conf.Algorithm = algorithm
+		shareOf(t, conf, func(s *Shaper, share *fakeShare, class *Class) {
+			class.Enter(time.Now(), message(1)) // makes its budget
+			class.Provider().Throttled(time.Now(), 1, "429")
+			time.Sleep(time.Nanosecond)
+			for _, b := range share.budgets {
+				b.opens = time.Now().Add(30 * second)
+			}
+			_, wait := class.Estimate().Place(time.Now(), Cost{})
+			if (wait - want).Abs() > ms {
+				t.Errorf("%v: the wait is %v, want %v", algorithm, wait, want)
+			}
+			holds := class.Status().Why(time.Now()).Path
+			if len(holds) != 1 || holds[0].Until.Sub(time.Now().Add(want)).Abs() > ms {
+				t.Errorf("%v: it waits for %+v, want %v", algorithm, holds, want)
+			}
+		})
+	}
+}
+
 // noting counts that its item has left.
 type noting struct{ left atomic.Int64 }
 

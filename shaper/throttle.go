@@ -89,17 +89,19 @@ func (t *throttle) afterSignal() int { return min((shares+t.withheld)/2, shares-
 func (t *throttle) nextRegain() time.Time { return later(t.since, t.until).Add(regainEvery) }
 
 // hasten corrects an estimate for the shares that come back. at is when something would leave
-// if none came back, and from is now. With each share, what remains of the wait becomes
-// shorter as the rate becomes higher. The result is exact if it is before the next share
-// comes back. Beyond that it takes what is ahead to leave evenly, at the rate of the moment.
-func (t *throttle) hasten(from, at time.Time) time.Time {
+// if none came back, from is now, and flow says how much leaves in some time while so many shares
+// are withheld. With each share, what remains of the wait becomes shorter as more flows. The
+// result is exact if it is before the next share comes back. Beyond that it takes what is ahead
+// to leave evenly, as it flows at the moment.
+func (t *throttle) hasten(from, at time.Time, flow func(withheld int) int64) time.Time {
 	step := t.nextRegain()
-	for share := time.Duration(shares - t.withheld); share < shares && at != limit.Never; share++ {
+	for withheld := t.withheld; withheld > 0 && at != limit.Never; withheld-- {
 		begins := later(step, from)
 		if !at.After(begins) {
 			break
 		}
-		at = begins.Add(at.Sub(begins) / (share + 1) * share)
+		slower := float64(flow(withheld)) / float64(flow(withheld-1))
+		at = begins.Add(time.Duration(float64(at.Sub(begins)) * slower))
 		step = step.Add(regainEvery)
 	}
 	return at
