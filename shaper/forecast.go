@@ -46,7 +46,7 @@ func (f forecast) entered(it *Item) time.Time {
 // when that ends. What waits beside it goes on meanwhile.
 func (f forecast) leaves(cost *Cost) time.Time {
 	resumed := f.resumes(cost)
-	at := f.behind(f.now, (*node).allWaiting, cost)
+	at := f.behind(f.now, f.allWaiting, cost)
 	if resumed.After(f.now) {
 		at = later(at, f.behindHeld(resumed, cost))
 	}
@@ -64,25 +64,32 @@ func (f forecast) leaves(cost *Cost) time.Time {
 
 // behindHeld is leaves from the moment at which something on the path goes on. Only what stood still until then is ahead.
 func (f forecast) behindHeld(until time.Time, cost *Cost) time.Time {
-	waiting := func(x *node) sum { return f.held.in(x, f.now, until) }
+	waiting := func(x *node) still { return f.held.in(x, f.now, until) }
 	return later(until, f.behind(until, waiting, cost))
 }
 
 // behind is leaves from a time on, whatever pauses. waiting returns what waits then in a class on the
 // path.
-func (f forecast) behind(now time.Time, waiting func(*node) sum, cost *Cost) time.Time {
+func (f forecast) behind(now time.Time, waiting func(*node) still, cost *Cost) time.Time {
 	var first, last time.Time
 	for x := f.node; x != nil; x = x.parent.Load() {
-		all, queued := waiting(x), f.through(x.kind)
-		at := x.follows(now, queued, cost.In(x.kind))
+		all, queued, n := waiting(x), f.through(x.kind), cost.In(x.kind)
+		at := x.follows(now, queued, n)
 		first = later(first, at)
-		if others := all.in(x.kind) - f.own.In(x.kind); others > queued {
-			at = x.follows(now, others, cost.In(x.kind))
+		others := all.in(x.kind) - f.own.In(x.kind)
+		if late := others - all.sooner.in(x.kind); late > queued {
+			at = x.follows(now, late, n)
+		}
+		if all.from.Before(now) && others > queued {
+			at = later(at, x.follows(all.from, others, n))
 		}
 		last = later(last, at)
 	}
 	return later(first, earlier(last, f.assured(now, cost)))
 }
+
+// allWaiting returns what waits in a class on the path and beneath it.
+func (f forecast) allWaiting(x *node) still { return still{sum: x.waitingCost, from: f.now} }
 
 // opens returns when no class on the path is closed any more, or in quiet hours that an item which would leave at
 // a time has to wait for; a time that has passed if none is.

@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -153,5 +154,80 @@ func TestForecastWhileAClassPauses(t *testing.T) {
 			}
 		}
 		s.foretell(t, name, classes["api"], message(1), c.off)
+	}
+}
+
+// section returns quiet hours of promotions.
+func section(recipient, from, to string) string {
+	return fmt.Sprintf("[[class.promotions.quiet]]\nrecipient = %q\nfrom = %q\nto = %q\n", recipient, from, to)
+}
+
+// What goes on a little sooner than an item leaves meanwhile, as much as that takes. What leaves before it closes does not stand still.
+func TestForecastBesideWhatGoesOnSooner(t *testing.T) {
+	child := func(name string, from, until time.Duration) policy.Class {
+		conf := ceiling("10 messages/s", under("root", named(name, withQueue(leakyClass("1 messages/h"), 20000, 0))))
+		conf.Closed = policy.Span{From: at(from), Until: at(until)}
+		conf.OnThrottle.Max = unit.Duration(time.Hour)
+		return conf
+	}
+	for name, c := range map[string]struct {
+		from, until time.Duration // when the other class is closed
+		pauses      time.Duration // and until when it pauses
+		shadow      bool
+		waits       int
+		off         time.Duration
+	}{
+		"4 s, and little":            {0, 56 * second, 0, false, 40, 100 * ms},
+		"4 s, and more":              {0, 56 * second, 0, false, 60, second},
+		"4 s, after a pause":         {0, 0, 56 * second, false, 40, 100 * ms},
+		"a pause within a schedule":  {0, time.Hour, time.Minute, false, 100, 100 * ms},
+		"it closes when all is gone": {20 * second, time.Minute, 0, false, 100, 100 * ms},
+		"it closes before":           {20 * second, time.Minute, 0, false, 300, 30 * second},
+		"a schedule in the shadow":   {0, time.Minute, 0, true, 100, 100 * ms},
+		"that begins later":          {20 * second, time.Minute, 0, true, 300, 100 * ms},
+	} {
+		other := child("other", c.from, c.until)
+		other.Shadow = c.shadow
+		classes := tree(named("root", leakyClass("10 messages/s")), withPriority(7, child("it", 0, time.Minute)), other)
+		s := &sim{root: classes["root"], now: start}
+		if c.pauses > 0 {
+			classes["other"].Provider().Throttled(start, c.pauses, "429")
+		}
+		classes["it"].Enter(start, message(1))
+		for range c.waits {
+			classes["other"].Enter(start, message(1))
+		}
+		s.foretell(t, name, classes["it"], message(1), c.off)
+	}
+}
+
+// All that waits beneath a class that pauses goes on with it.
+func TestForecastOfAPauseAbove(t *testing.T) {
+	root := named("root", leakyClass("10 messages/s"))
+	root.OnThrottle.Max = unit.Duration(time.Hour)
+	child := func(name string, priority int) policy.Class {
+		return withPriority(priority, ceiling("10 messages/s", under("root", named(name, leakyClass("0 messages/h")))))
+	}
+	classes := tree(root, child("it", 7), child("other", 0))
+	classes["root"].Provider().Throttled(start, time.Minute, "429")
+	for range 100 {
+		classes["other"].Enter(start, message(1))
+	}
+	s := &sim{root: classes["root"], now: start}
+	s.foretell(t, "behind others", classes["it"], message(1), second)
+}
+
+// Those that wake at the same moment drain together, whoever else wakes before.
+func TestDrainOfGroupsThatWakeTogether(t *testing.T) {
+	const night = 26 * time.Hour
+	confs := asAt(night, promotions(t, section("33*", "20:00", "08:00")+section("34*", "22:00", "09:00")))
+	c := tree(confs...)["promotions"]
+	for to, n := range map[string]int{"33": 10, "34": 300, "91": 300} {
+		for range n {
+			enter(t, joins(night, c, to), night, Waits, sms())
+		}
+	}
+	if _, drain := c.Estimate().Drain(at(night)); (drain - 7*time.Hour - time.Minute).Abs() > second {
+		t.Errorf("600 of which each waits until 9:00 drain in %v from 2:00 on, want 7h1m", drain)
 	}
 }
