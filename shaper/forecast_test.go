@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"shaper/policy"
+	"shaper/unit"
 )
 
 // A bucket takes turns with the other buckets of its class at the classes above: the estimate is what
@@ -295,6 +296,62 @@ func TestDrainEndsWithTheLastItem(t *testing.T) {
 		}
 		if root.Release(at(c.want)) != c.items[len(c.items)-1] {
 			t.Errorf("%s: the last does not leave at %v", name, c.want)
+		}
+	}
+}
+
+// Siblings of a class with buckets that have a better priority, or turns with it, leave it what they are not assured.
+func TestForecastOfABucketBesideSiblings(t *testing.T) {
+	sibling := func(priority int, rate string) policy.Class {
+		return withPriority(priority, ceiling("10 messages/s", under("root", named("sibling", withQueue(leakyClass(rate), 2000, 0)))))
+	}
+	keys := named("keys", leakyClass("5 messages/s"))
+	bursty := withPriority(0, under("root", named("sibling", withQueue(classBy(policy.GCRA, "9 messages/s"), 2000, 0))))
+	bursty.Burst = policy.Burst{N: 5, Kind: unit.Messages}
+	pausing := sibling(0, "9 messages/s")
+	pausing.OnThrottle.Max = unit.Duration(time.Hour)
+	for name, c := range map[string]struct {
+		sibling policy.Class
+		waits   int // in each of its buckets, if it has some
+		buckets int
+		pauses  bool
+	}{
+		"that has little":            {sibling(0, "1 messages/s"), 900, 1, false},
+		"that has most":              {sibling(0, "9 messages/s"), 900, 1, false},
+		"that has more than all":     {sibling(0, "20 messages/s"), 900, 1, false},
+		"that has most, for a while": {sibling(0, "9 messages/s"), 50, 1, false},
+		"that pauses":                {pausing, 900, 1, true},
+		"of the same priority":       {sibling(keys.Priority, "9 messages/s"), 900, 1, false},
+		"of the same and little":     {sibling(keys.Priority, "1 messages/s"), 900, 1, false},
+		"of more weight":             {withWeight(3, sibling(keys.Priority, "9 messages/s")), 900, 1, false},
+		"of a worse priority":        {sibling(keys.Priority+1, "9 messages/s"), 900, 1, false},
+		"that borrows":               {sibling(0, "1 messages/h"), 900, 1, false},
+		"with a gap":                 {withPriority(0, under("root", named("sibling", withQueue(leakyClass("9 messages/s"), 2000, 0)))), 900, 1, false},
+		"with a burst":               {bursty, 900, 1, false},
+		"with a bucket":              {withPriority(0, perSource(10, under("root", named("sibling", leakyClass("8 messages/s"))))), 900, 1, false},
+		"with three buckets":         {withPriority(0, perSource(10, under("root", named("sibling", ceiling("10 messages/s", leakyClass("3 messages/s")))))), 300, 3, false},
+	} {
+		classes := tree(named("root", leakyClass("100 tokens/s")), perSource(1000, under("root", keys)), c.sibling)
+		if c.pauses {
+			classes["sibling"].Provider().Throttled(start, time.Hour, "429")
+		}
+		ten := func() *Item { return &Item{Cost: Cost{Messages: 1, Tokens: 10}} }
+		put := func(now time.Time, c *Class, buckets, items int) {
+			for i := range buckets {
+				bucket := c.Join(now, client(i))
+				for range items {
+					bucket.Enter(now, ten())
+				}
+			}
+		}
+		put(start, classes["sibling"], c.buckets, c.waits)
+		put(start, classes["keys"], 11, 10)
+		s := &sim{root: classes["root"], now: start}
+		s.run(second)
+		bucket := classes["keys"].Join(s.now, client(0))
+		_, said := bucket.Estimate().Place(s.now, ten().Cost)
+		if left := s.wait(bucket, ten()); (said - left).Abs() > left/8+second/2 {
+			t.Errorf("beside one %s: the estimate is %v, and it leaves after %v", name, said, left)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"math"
 	"math/bits"
 	"slices"
 	"time"
@@ -26,10 +27,60 @@ func (k *keys) afterTurns(now time.Time, of turn, cost *Cost) (at time.Time) {
 	}
 	total := max(others.in(k.class.kind), items) // as in line.depth
 	ahead := min(k.turnsBefore(now, &of, items, total), total)
-	for x := k.class.parent.Load(); x != nil; x = x.parent.Load() {
-		at = later(at, x.follows(now, of.before.in(x.kind)+portion(others.in(x.kind), ahead, total), cost.In(x.kind)))
+	child := &k.class.node
+	for x := child.parent.Load(); x != nil; x = x.parent.Load() {
+		n := of.before.in(x.kind) + portion(others.in(x.kind), ahead, total)
+		n += x.lettingBefore(now, child, n+cost.In(x.kind))
+		at = later(at, x.follows(now, n, cost.In(x.kind)))
+		child = x
 	}
 	return at
+}
+
+// lettingBefore returns what the siblings of a child let leave before n units of the child, which are within its assured rate, have
+// left: what those of a better priority are assured meanwhile, and those of the same priority at most as much as their weight gives
+// them. None lets more leave than it has. What stands still lets nothing leave.
+func (n *node) lettingBefore(now time.Time, child *node, units int64) int64 {
+	rate, all := n.pacedRate().PerSecond(), 0.
+	rest := rate
+	for s := range n.feed.some {
+		if n.isBefore(now, s, child) {
+			rest -= s.assuredOf(n, rate)
+		}
+	}
+	for s := range n.feed.some {
+		if !n.isBefore(now, s, child) {
+			continue
+		}
+		most := float64(s.waitingCost.in(n.kind))
+		if rest > 0 {
+			most = min(most, float64(units)*s.assuredOf(n, rate)/rest)
+		}
+		if s.priority == child.priority {
+			most = min(most, float64(units)*float64(s.weight)/float64(child.weight))
+		}
+		all += most
+	}
+	return int64(all)
+}
+
+// isBefore reports whether a child has turns before another one that is within its assured rate.
+func (n *node) isBefore(now time.Time, s, child *node) bool {
+	return s != child && s.priority <= child.priority && s.waiting > 0 && !s.goesOn(now).After(now)
+}
+
+// assuredOf returns what the class is assured in a second of a class above that sends at a rate, in the unit of that, if what leaves is
+// as what waits. A class that does not borrow leaves its gap idle until the other one is free.
+func (n *node) assuredOf(above *node, rate float64) float64 {
+	own, buckets, borrows := n.pace.assured.PerSecond(), 1, n.pace.borrows
+	if k := n.class.keys; k != nil {
+		buckets, borrows = k.waiting.Len(), k.pace.borrows
+	}
+	own *= float64(n.waitingCost.in(above.kind)) / float64(max(n.waitingCost.in(n.kind), 1))
+	if !borrows && n.pace.atOnce == 1 {
+		own = rate / math.Ceil(rate/own)
+	}
+	return own * float64(buckets)
 }
 
 // turnsBefore returns what the other buckets let leave before a turn, if so many items wait in them that cost total
