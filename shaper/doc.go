@@ -56,7 +56,7 @@
 //	limits        what the members of a fleet agree on, and what they have of it
 //	count         counters, for a class and those above it
 //	forecast      estimates the departure of one item
-//	turns         what other buckets and siblings let leave before an item
+//	turns         what has its turn before an item
 //	standing      what waits in a class and cannot leave before a time
 //	group         the groups of a class
 //	charge        charges a departure to each class on its path

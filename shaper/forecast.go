@@ -73,7 +73,7 @@ func (f forecast) behindHeld(until time.Time, cost *Cost) time.Time {
 func (f forecast) behind(now time.Time, waiting func(*node) still, cost *Cost) time.Time {
 	var first, last time.Time
 	for x := f.node; x != nil; x = x.parent.Load() {
-		all, queued, n := waiting(x), f.through(x.kind), cost.In(x.kind)
+		all, queued, n := waiting(x), f.through(x.kind), f.in(x, cost)
 		at := x.follows(now, queued, n)
 		first = later(first, at)
 		others := all.in(x.kind) - f.own.In(x.kind)
@@ -145,7 +145,7 @@ func (f forecast) left(at time.Time) int64 {
 // alone returns when an item leaves from a time on behind so much of the queue, in the unit of the class, if nothing else waits.
 func (f forecast) alone(now time.Time, ahead int64, cost *Cost) (at time.Time) {
 	for x := f.node; x != nil; x = x.parent.Load() {
-		at = later(at, x.follows(now, portion(f.through(x.kind), ahead, f.ahead()), cost.In(x.kind)))
+		at = later(at, x.follows(now, portion(f.through(x.kind), ahead, f.ahead()), f.in(x, cost)))
 	}
 	return at
 }
@@ -157,7 +157,35 @@ func (f forecast) mayClose(x *node, cost *Cost) bool {
 
 // counts reports whether a class on the path counts the item, or what waits before it in its queue.
 func (f forecast) counts(x *node, cost *Cost) bool {
-	return cost.In(x.kind) > 0 || f.through(x.kind) > 0
+	return f.through(x.kind) > 0 || f.in(x, cost) > 0
+}
+
+// in returns what the item costs in a class on the path. If it costs nothing there, but what does has its turn before, it waits
+// until the class lets that leave: so it counts as one unit.
+func (f forecast) in(x *node, cost *Cost) int64 {
+	n := cost.In(x.kind)
+	if n == 0 && !f.goesFirst(x) {
+		return 1
+	}
+	return n
+}
+
+// goesFirst reports whether nothing that costs something in a class on the path has its turn there before the item, as far as that
+// is certain.
+func (f forecast) goesFirst(x *node) bool {
+	if x.waitingCost.in(x.kind) == 0 {
+		return true
+	}
+	k := &f.node.ownQueue
+	for y := f.node; ; y = y.parent.Load() {
+		if y.feed != nil && !y.feed.comesFirst(f.now, k, x.kind) {
+			return false
+		}
+		if y == x {
+			return true
+		}
+		k = &y.asChild
+	}
 }
 
 // ahead returns what waits before the item in its queue, in the unit of the class.

@@ -230,6 +230,63 @@ func TestForecastOfWhatCostsNothing(t *testing.T) {
 	}
 }
 
+// What costs nothing in a class above waits nevertheless, while what has its turn before waits for that class.
+func TestForecastOfWhatCostsNothingBesideWhatDoes(t *testing.T) {
+	tokens := func(n int32) *Item { return &Item{Cost: Cost{Messages: 1, Tokens: n}} }
+	above := func(conf policy.Class) policy.Class { return named("above", conf) }
+	closed, paused := above(leakyClass("100 tokens/s")), above(leakyClass("100 tokens/s"))
+	closed.Closed = policy.Span{From: start, Until: at(50 * second)}
+	paused.OnThrottle.Max = unit.Duration(time.Hour)
+	other := named("other", leakyClass("10 messages/s"))
+	other.OnThrottle.Max = unit.Duration(time.Hour)
+	borrows := func(conf policy.Class) policy.Class { return ceiling("10 messages/s", withRate("1 messages/h", conf)) }
+	first, last := withPriority(other.Priority-1, leakyClass("10 messages/s")), withPriority(other.Priority+1, leakyClass("10 messages/s"))
+	for name, c := range map[string]struct {
+		above, own, other policy.Class
+		cost              int32         // of what waits in the other class
+		in                string        // if not there
+		pauses            time.Duration // of the other class
+		off               time.Duration
+	}{
+		"while closed, in turns":                    {closed, leakyClass("10 messages/s"), other, 20, "other", 0, second},
+		"while closed, last":                        {closed, last, other, 20, "other", 0, second},
+		"while closed, first":                       {closed, first, other, 20, "other", 0, 0},
+		"while closed, beside nothing":              {closed, last, other, 0, "other", 0, 0},
+		"in a pause, in turns":                      {paused, leakyClass("10 messages/s"), other, 20, "other", 0, second},
+		"in a pause, last":                          {paused, last, other, 20, "other", 0, second},
+		"in a pause, first":                         {paused, first, other, 20, "other", 0, 0},
+		"in a pause, beside nothing":                {paused, last, other, 0, "other", 0, 0},
+		"in a pause, first of borrowers":            {paused, borrows(first), borrows(other), 20, "other", 0, second},
+		"in a pause, first, but borrows":            {paused, borrows(first), other, 20, "other", 0, second},
+		"in a pause, last, but is assured":          {paused, last, ceiling("10 messages/s", withRate("0 messages/s", other)), 20, "other", 0, 0},
+		"behind a full window":                      {above(classBy(policy.FixedWindow, "20 tokens/min")), leakyClass("10 messages/s"), other, 20, "other", 0, second},
+		"in a pause, behind its queue":              {paused, borrows(last), other, 20, "above", 0, second},
+		"in a pause, beside one that goes on later": {paused, last, other, 20, "other", time.Minute, 0},
+	} {
+		classes := tree(c.above, under("above", c.own), under("above", c.other))
+		if c.above.OnThrottle.Max > 0 {
+			classes["above"].Provider().Throttled(start, 50*second, "429")
+		}
+		if c.pauses > 0 {
+			classes["other"].Provider().Throttled(start, c.pauses, "429")
+		}
+		for range 5 {
+			classes[c.in].Enter(start, tokens(c.cost))
+		}
+		for range 4 {
+			classes["test"].Enter(start, tokens(0))
+		}
+		s := &sim{root: classes["above"], now: start}
+		s.foretell(t, name, classes["test"], tokens(0), c.off)
+	}
+}
+
+// withRate returns a policy with another rate.
+func withRate(text string, conf policy.Class) policy.Class {
+	conf.Rate = rateOf(text)
+	return conf
+}
+
 // A borrower that would leave before a class above closes, if nobody else sent, is not taken to wait until that opens.
 func TestForecastOfABorrowerBeforeItCloses(t *testing.T) {
 	account := named("account", leakyClass("1000 messages/s"))

@@ -8,6 +8,7 @@ import (
 
 	"shaper/limit"
 	"shaper/policy"
+	"shaper/unit"
 )
 
 // A turn is that of an item of a bucket among the other buckets of its class.
@@ -125,6 +126,33 @@ func portion(n, a, b int64) int64 {
 	hi, lo := bits.Mul64(uint64(n), uint64(a))
 	q, _ := bits.Div64(hi, lo, uint64(b))
 	return int64(q)
+}
+
+// comesFirst reports whether the next item of a contender certainly has its turn before all others that cost something in a unit.
+// What stands still has no turn.
+func (f *feed) comesFirst(now time.Time, k *contender, kind unit.Kind) bool {
+	n := k.node
+	if !k.isQueue {
+		n = n.parent.Load()
+	}
+	if front := n.front(); front != nil && !k.isQueue && front.Cost.In(kind) > 0 && !k.outranks(now, &n.ownQueue) {
+		return false
+	}
+	for child := range f.some {
+		if o := &child.asChild; o != k && child.waitingCost.in(kind) > 0 && !child.goesOn(now).After(now) && !k.outranks(now, o) {
+			return false
+		}
+	}
+	return true
+}
+
+// outranks reports whether a contender goes before another one by the rule, whoever had the last turn. The other one comes within its
+// assured rate while it waits.
+func (k *contender) outranks(now time.Time, o *contender) bool {
+	if within := !k.assured().After(now); within != (o.assured() != limit.Never) {
+		return within
+	}
+	return k.priority() < o.priority()
 }
 
 // isQuiet reports whether some recipients have quiet hours at now.
