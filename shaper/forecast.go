@@ -50,7 +50,7 @@ func (f forecast) leaves(cost *Cost) time.Time {
 	if resumed.After(f.now) {
 		at = later(at, f.behindHeld(resumed, cost))
 	}
-	switch open := f.opens(later(f.now, resumed), at, cost); {
+	switch open := f.opens(later(f.now, resumed), cost); {
 	case open == limit.Never:
 		return open
 	case open.After(f.now):
@@ -91,12 +91,10 @@ func (f forecast) behind(now time.Time, waiting func(*node) still, cost *Cost) t
 // allWaiting returns what waits in a class on the path and beneath it.
 func (f forecast) allWaiting(x *node) still { return still{sum: x.waitingCost, from: f.now} }
 
-// opens returns when no class on the path is closed any more, or in quiet hours that an item which would leave at
-// a time has to wait for; a time that has passed if none is.
-func (f forecast) opens(now, at time.Time, cost *Cost) (open time.Time) {
+// opens returns when no class on the path is closed any more that is closed at a time; a time that has passed if none is.
+func (f forecast) opens(now time.Time, cost *Cost) (open time.Time) {
 	for x := f.node; x != nil; x = x.parent.Load() {
-		closed := &x.pace.closed
-		if closed.Contains(now) && f.mayClose(x, cost) || x.pace.quieted && now.Before(closed.Until) && !at.Before(closed.From) {
+		if closed := &x.pace.closed; closed.Contains(now) && f.mayClose(x, cost) {
 			open = later(open, closed.Until)
 		}
 	}
@@ -118,34 +116,37 @@ func (f forecast) past(x *node, at time.Time, cost *Cost) time.Time {
 	switch {
 	case !closed.Until.After(f.now), at.Before(closed.From), !f.mayClose(x, cost):
 		return at
-	case closed.From.After(f.now) && !f.takesTurns() && f.alone(later(f.now, f.resumes(cost)), f.ahead(), cost).Before(closed.From):
-		return at // only what others send could hold it up until then, and a borrower may go before them
+	case closed.From.After(f.now) && f.certain(later(f.now, f.resumes(cost)), nil, f.ahead(), cost).Before(closed.From):
+		return at // only what other classes send could hold it up until then, and a borrower may go before them
 	case closed.From.After(f.now):
-		return later(closed.Until, f.alone(closed.Until, f.left(closed.From), cost))
+		return later(closed.Until, f.certain(closed.Until, x, f.left(closed.From), cost))
 	}
 	return x.pace.whenOpen(at)
 }
 
-// takesTurns reports whether the item waits for the turns of other buckets or groups, which are known.
-func (f forecast) takesTurns() bool {
-	owner := f.node.class.owner()
-	return owner.bucketOf != nil || owner.quiet.count() > 0
-}
-
-// left returns how much of what waits before the item in its queue has not left at a time, at the limits on the path alone.
+// left returns how much of what waits before the item in its queue has not left at a time, if only what is certain leaves before.
 func (f forecast) left(at time.Time) int64 {
 	const steps = 1024 // a queue of bytes has more, and each step asks all classes on the path
 	onlyWhatWaits := &Cost{}
 	ahead, from := f.ahead(), later(f.now, f.resumes(onlyWhatWaits))
 	parts := min(ahead, steps)
-	gone := sort.Search(int(parts), func(i int) bool { return !f.alone(from, portion(ahead, int64(i), parts), &oneOfEach).Before(at) })
+	gone := sort.Search(int(parts), func(i int) bool { return !f.certain(from, nil, portion(ahead, int64(i), parts), &oneOfEach).Before(at) })
 	return ahead - portion(ahead, int64(gone), parts)
 }
 
-// alone returns when an item leaves from a time on behind so much of the queue, in the unit of the class, if nothing else waits.
-func (f forecast) alone(now time.Time, ahead int64, cost *Cost) (at time.Time) {
+// certain returns when an item leaves from a time on behind so much of the queue, in the unit of the class, and behind what other
+// buckets and groups of the class let leave in their turns, if nothing waits in other classes. closed is the class on the path that
+// opens then; nil: none does.
+func (f forecast) certain(now time.Time, closed *node, ahead int64, cost *Cost) (at time.Time) {
+	owner, total := f.node.class.owner(), f.ahead()
+	all, turns := &owner.waitingCost, f.turnsOfGroups(now, now, closed == f.node, ahead+cost.In(f.node.kind))
 	for x := f.node; x != nil; x = x.parent.Load() {
-		at = later(at, x.follows(now, portion(f.through(x.kind), ahead, f.ahead()), f.in(x, cost)))
+		n := portion(f.through(x.kind), ahead, total) + portion(all.in(x.kind), turns, all.in(f.node.kind))
+		at = later(at, x.follows(now, n, f.in(x, cost)))
+	}
+	if owner.competes() {
+		before := f.before().part(ahead, total)
+		at = later(at, owner.bucketOf.afterTurns(now, turn{assured, owner, before}, cost))
 	}
 	return at
 }
@@ -221,7 +222,7 @@ func (f forecast) resumes(cost *Cost) (until time.Time) {
 // also waits for the turns of the others there.
 func (f forecast) assured(now time.Time, cost *Cost) time.Time {
 	at, bucket := f.assuredAlone(now, cost), f.node.class.owner()
-	if bucket.bucketOf != nil && bucket.parent.Load() != nil { // else it was given up, and has a lock of its own
+	if bucket.competes() {
 		at = later(at, bucket.bucketOf.afterTurns(now, turn{assured, bucket, f.before()}, cost))
 	}
 	return at
@@ -258,7 +259,7 @@ func (f forecast) before() sum {
 // lets as much leave before, of what it has. The class has no other children.
 func (f forecast) assuredByTurns(now, until time.Time, n int64) time.Time {
 	class, ahead := &f.node.class.owner().node, f.ahead()
-	ahead += f.turnsOfGroups(now, until, ahead+n)
+	ahead += f.turnsOfGroups(now, until, false, ahead+n)
 	if class.assured == nil {
 		return class.estimate(now, ahead, n)
 	}
@@ -266,15 +267,18 @@ func (f forecast) assuredByTurns(now, until time.Time, n int64) time.Time {
 }
 
 // turnsOfGroups returns what leaves from now until a time if each of the others lets at most so much leave. Those
-// that are in quiet hours all the time let nothing leave.
-func (f forecast) turnsOfGroups(now, until time.Time, most int64) (all int64) {
+// that are in quiet hours all the time let nothing leave. wakes says that only those have something left that have slept until now.
+func (f forecast) turnsOfGroups(now, until time.Time, wakes bool, most int64) (all int64) {
 	owner := f.node.class.owner()
-	if f.node != &owner.node {
+	if f.node != &owner.node && !wakes {
 		all = min(most, owner.queueCost)
 	}
 	for _, group := range owner.quiet.inUse {
 		closed := &group.pace.closed
-		if asleep := closed.Contains(now) && !closed.Until.Before(until); !asleep && f.node != &group.node {
+		if asleep := closed.Contains(now) && !closed.Until.Before(until); asleep || f.node == &group.node {
+			continue
+		}
+		if _, slept := group.isHeldUntil(f.now, now, &group.node); slept || !wakes {
 			all += min(most, group.queueCost)
 		}
 	}

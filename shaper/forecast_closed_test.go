@@ -162,6 +162,49 @@ func section(recipient, from, to string) string {
 	return fmt.Sprintf("[[class.promotions.quiet]]\nrecipient = %q\nfrom = %q\nto = %q\n", recipient, from, to)
 }
 
+// What would still wait when quiet hours begin is what has not left until then, in its turns with the other groups. Those that go
+// on meanwhile have left when they end.
+func TestForecastBeforeQuietHours(t *testing.T) {
+	const evening = 20*time.Hour + 55*time.Minute
+	borrowing := func(conf policy.Class) policy.Class {
+		return withPriority(0, ceiling("10 messages/s", under("root", withRate("1 messages/h", conf))))
+	}
+	bulk := withPriority(7, ceiling("10 messages/s", under("root", named("bulk", withQueue(leakyClass("1 messages/h"), 10000, 0)))))
+	for name, c := range map[string]struct {
+		borrows           bool
+		others            string // a number that is not asleep
+		asleep, own, bulk int    // what waits for the numbers that are asleep, for others, and in another class
+		off               time.Duration
+	}{
+		"the rest of a queue":         {false, "44", 4000, 0, 0, second},
+		"the rest, beside others":     {false, "44", 4000, 4000, 0, second},
+		"the rest, beside a group":    {false, "33", 4000, 4000, 0, second},
+		"all, beside others":          {false, "44", 1000, 1000, 0, second},
+		"a borrower that goes first":  {true, "44", 5, 0, 6000, 11 * time.Minute},
+		"the rest of what a borrower": {true, "44", 4000, 0, 6000, second},
+	} {
+		confs := asAt(evening, promotions(t, "queue = \"10000 messages\"\n"+section("33*", "12:00", "13:00")))
+		if c.borrows {
+			confs[0] = borrowing(confs[0])
+		}
+		classes := tree(append(confs, named("root", leakyClass("10 messages/s")), bulk)...)
+		india, home := joins(evening, classes["promotions"], "91"), joins(evening, classes["promotions"], c.others)
+		for range c.bulk {
+			classes["bulk"].Enter(at(evening), sms())
+		}
+		for i := range max(c.asleep, c.own) {
+			if i < c.asleep {
+				india.Enter(at(evening), sms())
+			}
+			if i < c.own {
+				home.Enter(at(evening), sms())
+			}
+		}
+		s := &sim{root: classes["promotions"].root().class, now: at(evening)}
+		s.foretell(t, name, india, sms(), c.off)
+	}
+}
+
 // What goes on a little sooner than an item leaves meanwhile, as much as that takes. What leaves before it closes does not stand still.
 func TestForecastBesideWhatGoesOnSooner(t *testing.T) {
 	child := func(name string, from, until time.Duration) policy.Class {
@@ -230,4 +273,35 @@ func TestDrainOfGroupsThatWakeTogether(t *testing.T) {
 	if _, drain := c.Estimate().Drain(at(night)); (drain - 7*time.Hour - time.Minute).Abs() > second {
 		t.Errorf("600 of which each waits until 9:00 drain in %v from 2:00 on, want 7h1m", drain)
 	}
+}
+
+// What is left of a queue when a class above closes is so much in the unit of that class, too.
+func TestForecastBeneathAClassOfAnotherUnitThatCloses(t *testing.T) {
+	account := named("account", leakyClass("100000 tokens/s"))
+	account.Closed = policy.Span{From: at(5 * time.Minute), Until: at(12 * time.Hour)}
+	classes := tree(account, under("account", named("mid", leakyClass("100 tokens/s"))), under("mid", withQueue(leakyClass("10 messages/s"), 1000, 0)))
+	large := func() *Item { return &Item{Cost: Cost{Messages: 1, Tokens: 100}} }
+	for range 600 {
+		classes["test"].Enter(start, large())
+	}
+	s := &sim{root: classes["account"], now: start}
+	s.foretell(t, "the last of 600", classes["test"], large(), 2*second)
+}
+
+// What waits when a class above closes during a pause waits until it opens.
+func TestForecastOfAPauseUntilItIsClosed(t *testing.T) {
+	root, mid := named("root", leakyClass("1000 messages/s")), under("root", named("mid", leakyClass("10 messages/s")))
+	root.Closed = policy.Span{From: at(30 * second), Until: at(time.Hour)}
+	borrows := func(name string, priority int) policy.Class {
+		conf := withPriority(priority, ceiling("10 messages/s", under("mid", named(name, leakyClass("0 messages/h")))))
+		conf.OnThrottle.Max = unit.Duration(time.Hour)
+		return withQueue(conf, 5000, 0)
+	}
+	classes := tree(root, mid, borrows("it", 7), borrows("other", 0))
+	for range 2000 {
+		classes["other"].Enter(start, message(1))
+	}
+	classes["it"].Provider().Throttled(start, time.Minute, "429")
+	s := &sim{root: classes["root"], now: start}
+	s.foretell(t, "behind what is left of another class", classes["it"], message(1), 31*second)
 }

@@ -327,11 +327,11 @@ func TestForecastOfAPauseBeforeItCloses(t *testing.T) {
 
 // The turns of other buckets are certain: what waits for them when a class above closes waits until that opens.
 func TestForecastOfBucketsBeforeItCloses(t *testing.T) {
-	account := named("account", leakyClass("10 messages/s"))
+	account := named("account", leakyClass("1000 messages/s"))
 	account.Closed = policy.Span{From: at(5 * time.Minute), Until: at(12 * time.Hour)}
 	keyed := perRecipient(2000, leakyClass("1 messages/s"))
-	keyed.Name, keyed.Parent = "test", "account"
-	c := tree(account, keyed)["test"]
+	keyed.Name, keyed.Parent = "test", "parent"
+	c := tree(account, under("account", named("parent", leakyClass("10 messages/s"))), keyed)["test"]
 	for i := range 1000 {
 		bucket := c.JoinKey(start, to(t, c, i))
 		for range 10 {

@@ -128,6 +128,14 @@ func portion(n, a, b int64) int64 {
 	return int64(q)
 }
 
+// part returns a/b of a sum, where a is at most b.
+func (s sum) part(a, b int64) sum {
+	return sum{portion(s.bytes, a, b), portion(s.packets, a, b), portion(s.messages, a, b), portion(s.connections, a, b), portion(s.tokens, a, b)}
+}
+
+// competes reports whether the class is a bucket that takes turns with others: one that was given up has a tree of its own.
+func (c *Class) competes() bool { return c.bucketOf != nil && c.parent.Load() != nil }
+
 // comesFirst reports whether the next item of a contender certainly has its turn before all others that cost something in a unit.
 // What stands still has no turn.
 func (f *feed) comesFirst(now time.Time, k *contender, kind unit.Kind) bool {
