@@ -61,6 +61,37 @@ func (a *alone) exchange(there bool) {
 	}
 }
 
+// TestStoreThatRefusesOneCommand has a store that answers pings and beats, and refuses all else, because it is full or an ACL
+// lacks a command. The member leaves it alone for longer and longer, instead of coming back as fast as the store answers.
+func TestStoreThatRefusesOneCommand(t *testing.T) {
+	a := &alone{t: t, now: time.Unix(1_760_000_100, 0), store: Model{ID: "0"}}
+	a.join(Class{Name: "a", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond}, "m", 1)
+	a.run(3*time.Second, true)
+	l, pings := a.m.Lease(""), 0
+	for end := a.now.Add(10 * time.Second); a.now.Before(end); a.now = a.now.Add(time.Millisecond) {
+		l.Want(a.now, 1000, 1)
+		for c, ok := a.m.Poll(a.now); ok; c, ok = a.m.Poll(a.now) {
+			switch c.Op {
+			case Take:
+				if a.m.Fail(a.now, &c); a.m.link.informed() {
+					t.Fatal("the member takes the store for the one that it knows, although it may have lost what it knew")
+				}
+				continue
+			case Ping:
+				pings++
+			}
+			r := a.store.Do(Stamp(a.now.UnixMicro()), &c)
+			a.m.Answer(a.now.Add(time.Microsecond), &c, &r)
+		}
+	}
+	if pings == 0 || pings > 40 {
+		t.Errorf("%d pings in 10 s, want at most four in a second", pings)
+	}
+	if a.run(2*time.Second, true); a.m.mode != FromStore {
+		t.Errorf("the store is well for 2 s, and the mode is %v", a.m.mode)
+	}
+}
+
 // TestWindowAfterAnAbsence lets one of 100 a day leave, and takes the store away until the member goes on without it. When the
 // store is there again, the next one leaves: a window knows no gaps.
 func TestWindowAfterAnAbsence(t *testing.T) {

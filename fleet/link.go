@@ -23,6 +23,7 @@ type link struct {
 	down     bool      // the store is away
 	pinging  bool      // a ping is on its way
 	pingAt   time.Time // when to ping next
+	backAt   time.Time // when a ping was answered last
 	joined   time.Time // when the member first knew the store's clock well; zero: it does not
 	known    time.Time // since when the store has counted it among the members; zero: it does not
 	spoke    time.Time // when the last call was sent by which it does
@@ -35,7 +36,7 @@ type link struct {
 	// silentAt is when the store may count the member as silent; not sooner than the store does.
 	silentAt time.Time
 	proved   bool          // a call has succeeded since the last ping
-	patience time.Duration // how long to wait for the next ping if none has
+	patience time.Duration // how long to wait for the next ping if none has, or if a call fails right after it
 	clock    clock
 	tooVague time.Duration // see terms.tooVague
 	rtt      time.Duration // of recent calls, rather more than less
@@ -106,17 +107,18 @@ func (l *link) answered(now time.Time, c *Call, r *Reply) bool {
 // may be the first to call, and gets slots that begin 2*maxDeadline later. By then the others have to be back.
 const maxSilence = 2*maxDeadline - 100*time.Millisecond
 
-// failed notes that a call was not answered in time.
+// failed notes that a call was not answered in time. A store may answer some calls and refuse others, because it is full or its user
+// may not use a command. So the next ping goes at once only if a call could have been too late since the last one.
 func (l *link) failed(now time.Time, deadline time.Duration) {
 	switch {
 	case l.down:
-	case l.proved:
-		l.pingAt, l.proved, l.patience = now, false, 0
-	default: // it has only answered the ping
+	case l.proved && now.Sub(l.backAt) >= deadline:
+		l.pingAt, l.patience = now, 0
+	default: // it has only answered the ping, or little more
 		l.patience = min(max(2*l.patience, pingEvery), maxSilence-deadline)
 		l.pingAt = now.Add(l.patience)
 	}
-	l.down, l.pinging, l.beating = true, false, false
+	l.down, l.pinging, l.beating, l.proved = true, false, false, false
 }
 
 // lead returns how long after a grant its first slot begins, so that the answer comes in time: three quarters

@@ -278,7 +278,7 @@ func (m *Machine) back(now time.Time) {
 	if m.link.down && m.mode == OnShare && m.class.burst() > 1 {
 		m.link.fenced = true // what the share let leave has used the burst
 	}
-	m.link.down, m.link.pinging = false, false
+	m.link.down, m.link.pinging, m.link.backAt = false, false, now
 	m.absence.before += max(now.Sub(m.absence.began), 0)
 	m.shift(now)
 }
