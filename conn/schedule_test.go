@@ -1,9 +1,12 @@
 package conn
 
 import (
+	"bufio"
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -35,7 +38,8 @@ func schedules() uint64 {
 // direction or both, and reset. Operations are interrupted, connections break, classes change
 // their rates and go. Whatever happens:
 //
-//   - what a peer reads is a prefix of what the other has written;
+//   - what a peer reads is a prefix of what the other has written; a client of HTTP may get one refusal behind all of
+//     it, see declined;
 //   - it reads a clean end only where the other has ended, after everything has arrived; an upstream of
 //     HTTP that has ended itself need not get the requests that had not left by then;
 //   - classes and listeners count as sent what was written, and as dropped what was read but
@@ -105,6 +109,7 @@ type schedule struct {
 	client, upstream *speaker
 	answers          []string // to the requests that the upstream has still to hear
 	rough            bool     // something was reset or broken
+	refused          bool     // the client has heard a refusal
 	before           totals
 	gone             []*shaper.Class
 }
@@ -173,6 +178,7 @@ type totals struct {
 	up, down         uint64 // bytes that the listener has sent
 	charged, dropped uint64 // upstream bytes of all classes
 	messages         uint64 // that classes have sent
+	refused          uint64 // messages that classes have refused
 }
 
 func (p *schedule) totals() (n totals) {
@@ -185,6 +191,7 @@ func (p *schedule) totals() (n totals) {
 		n.charged += c.Stats.Sent[stats.Upstream].Bytes.Load()
 		n.messages += c.Stats.Sent[stats.Upstream].Messages.Load()
 		for i := range c.Stats.Dropped {
+			n.refused += c.Stats.Refused[i].Items.Load()
 			n.dropped += c.Stats.Dropped[i].Bytes.Load() + c.Stats.Refused[i].Bytes.Load()
 		}
 	}
@@ -347,6 +354,10 @@ func (p *schedule) judge() {
 		if p.protocol == "tcp" { // only the last of the urgent bytes is outside of the stream
 			heard = strings.ReplaceAll(heard, "!", "")
 		}
+		if refusal, found := strings.CutPrefix(heard, said); found && refusal != "" && p.protocol == "http" && way.to == p.client {
+			p.declined(refusal)
+			heard = said
+		}
 		switch {
 		case !strings.HasPrefix(said, heard):
 			p.fail("the %s hears %d bytes that are no prefix of the %d that were said", way.to.name, len(heard), len(said))
@@ -358,6 +369,43 @@ func (p *schedule) judge() {
 			p.fail("the %s hears a clean end amid a message", way.to.name)
 		}
 	}
+}
+
+// declined checks a refusal that the client hears behind all that the upstream has said. The upstream has ended, or
+// its connection has broken, behind whole answers to all requests that have left; and the request that comes next has
+// reached its class.
+func (p *schedule) declined(refusal string) {
+	said, left := p.upstream.said, int(p.upstream.end.Other().Passed(sock.OnWrite))
+	next := slices.Index(p.client.ends, left) + 1
+	switch {
+	case !p.upstream.ended && !p.rough:
+		p.fail("the client hears a refusal, and the upstream goes on")
+	case !p.mayEnd(p.upstream, said) || said != len(p.upstream.text):
+		p.fail("the client hears a refusal amid an answer")
+	case left > 0 && next == 0 || len(p.upstream.ends) != next:
+		p.fail("the client hears a refusal behind %d answers, and %d bytes have left", len(p.upstream.ends), left)
+	case !strings.Contains(p.client.text[left:min(len(p.client.text), int(p.client.end.Other().Passed(sock.OnRead)))], "\r\n\r\n"):
+		p.fail("the client hears a refusal of nothing")
+	case !strings.HasPrefix(refusal, tooMany[:min(len(tooMany), len(refusal))]):
+		p.fail("the client hears %q", refusal)
+	case p.client.clean && !isLast(refusal):
+		p.fail("the client hears an end behind %q", refusal)
+	}
+	p.refused = true
+}
+
+// tooMany is how a refusal begins.
+const tooMany = "HTTP/1.1 429 Too Many Requests\r\n"
+
+// isLast reports whether a text is one whole answer that ends the connection.
+func isLast(text string) bool {
+	in := bufio.NewReader(strings.NewReader(text))
+	answer, err := http.ReadResponse(in, nil)
+	if err != nil {
+		return false
+	}
+	_, err = io.Copy(io.Discard, answer.Body)
+	return err == nil && answer.Close && in.Buffered() == 0
 }
 
 // mayEnd reports whether what a speaker says may end after n bytes, not amid a message.
@@ -415,6 +463,9 @@ func (p *schedule) count() {
 	}
 	if p.protocol == "tcp" && charged+dropped != in.Passed(sock.OnRead) {
 		p.fail("%d bytes are charged and %d dropped, and %d were read", charged, dropped, in.Passed(sock.OnRead))
+	}
+	if n := now.refused - p.before.refused; n > 1 || p.refused && n != 1 {
+		p.fail("%d messages are refused; the client has heard a refusal: %v", n, p.refused)
 	}
 	heard, said := 0, 0
 	for _, end := range p.client.ends {

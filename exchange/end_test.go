@@ -11,19 +11,20 @@ import (
 )
 
 // When the provider of HTTP has ended the connection, no request leaves there any more: one that waits
-// takes no turn of the others, and neither does one that comes later. The end of the client is seen at
-// once, and what it had sent is dropped.
+// takes no turn of the others, and neither does one that comes later. The one that waits is refused, and one that
+// comes later is dropped. The end of the client is seen at once.
 func TestRequestsDoNotWaitForAProviderThatHasEnded(t *testing.T) {
 	const class = "[class.c]\nrate = \"1 messages/s\"\nqueue = \"9 messages\"\noverflow = \"wait\"\n"
 	for _, c := range []struct {
 		name, before, after string
+		refused             bool
 	}{
-		{"one waits", get + get, ""},
-		{"one waits, with a body", get + post("", "body"), ""},
-		{"one waits, before another one", get + get + get, ""},
-		{"the body has not come", get + "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n", "body" + get},
-		{"one comes later", get, get},
-		{"one with a body comes later", get, post("", "body")},
+		{"one waits", get + get, "", true},
+		{"one waits, with a body", get + post("", "body"), "", true},
+		{"one waits, before another one", get + get + get, "", true},
+		{"the body has not come", get + "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n", "body" + get, true},
+		{"one comes later", get, get, false},
+		{"one with a body comes later", get, post("", "body"), false},
 	} {
 		for _, keys := range []string{"", "retry = { max = 2 }\n"} {
 			w := through(t, policy.HTTP, class+keys)
@@ -44,8 +45,12 @@ func TestRequestsDoNotWaitForAProviderThatHasEnded(t *testing.T) {
 			if got := string(w.Up.Got); got != get || w.classes["c"].Backlog().Items > 0 || w.classes["c"].InFlight() > 0 {
 				t.Errorf("%s: %q has left", c.name, got)
 			}
-			if n := w.classes["c"].Stats.Dropped[stats.Reset].Items.Load(); n == 0 {
-				t.Errorf("%s: nothing counts as dropped", c.name)
+			lost := &w.classes["c"].Stats.Dropped
+			if c.refused {
+				lost = &w.classes["c"].Stats.Refused
+			}
+			if n := lost[stats.Reset].Items.Load(); n == 0 {
+				t.Errorf("%s: nothing counts as lost", c.name)
 			}
 		}
 	}

@@ -102,7 +102,7 @@ func (r *refusals) write(m *frame.Message, cost shaper.Cost) {
 	}
 	x.text = x.link.AppendRefusal(x.text[:0], m, refusal)
 	x.down.out.send(x.text)
-	if m.Close && !x.stopped {
+	if m.Close && !x.stopped && x.down.in.end == open { // else the end of the provider follows the refusal
 		r.endConnection()
 	}
 }

@@ -163,24 +163,36 @@ func (x *Exchange) forsake() bool {
 	return true
 }
 
-// giveUp tells the client that messages were refused which wait to be sent again: the provider
-// answers nothing any more. After a reload they may wait behind others, which go on.
+// giveUp tells the client that messages were refused to which the provider gives no answer any more: those that
+// wait to be sent again, and those that have never left if the client can still be told. After a reload they may wait
+// behind others, which go on.
 func (q *backlog) giveUp() {
-	gaveUp := false
+	gaveUp, all := false, q.lane.x.canDecline()
 	for tag, b := range q.classes {
-		for m := b.waiting.first; m != nil && !q.lane.x.stopped; {
-			next := m.next
-			if m.attempts > 0 {
-				gaveUp = true
-				q.giveUpOn(m)
+		for _, of := range [...]*list{&b.waiting, &b.parked} {
+			for m := of.first; m != nil && !q.lane.x.stopped; {
+				next := m.next
+				if m.attempts > 0 || all {
+					gaveUp = true
+					m.close = m.close || all
+					q.giveUpOn(m)
+				}
+				m = next
 			}
-			m = next
 		}
 		q.departed(uint16(tag))
 	}
 	if gaveUp {
 		q.lane.x.host.Revisit()
 	}
+}
+
+// canDecline reports whether the client takes a refusal for the answer to what waits: it has or gets all other answers,
+// none of them was the last one, and nothing is left of what the provider has sent.
+func (x *Exchange) canDecline() bool {
+	down := &x.down
+	return x.protocol.isHTTP() && x.link.InFlight() == 0 && len(x.refusals.due) == 0 && !down.found.message.Last &&
+		down.in.len() == down.body.remaining
 }
 
 // giveUpOn refuses a message that waits to be sent again.

@@ -34,6 +34,9 @@ type Message struct {
 
 	Answers bool // the end of this message answers a request that was sent
 	Tunnel  bool // HTTP: what follows is not HTTP any more
+	// Last says that nothing may follow an answer of HTTP: the connection ends with it, or it
+	// answers no request, so that the client may take it for the answer to its next one.
+	Last bool
 	// Ends says that no request may follow an answer of HTTP soon: the connection ends with it, or
 	// its body is too long to be thrown away.
 	Ends     bool

@@ -60,9 +60,10 @@ func (d *httpResponses) describe(p []byte, h *head, asked pending, tag uint16) E
 	final := h.status/100 != 1 || h.status == 101
 	d.answering = final && d.link.pipeline.n > 0
 	d.message = Message{Kind: Response, Status: h.status, Answers: d.answering, Tunnel: d.link.tunneled, Throttle: HTTPThrottle(h.status, h.retryAfter), Fields: fieldLines(p)}
+	d.message.Last = final && (!d.answering || d.link.tunneled || !h.persists(asked))
 	if d.answering {
 		d.message.Tag = tag
-		d.message.Ends = d.link.tunneled || !h.persists(asked)
+		d.message.Ends = d.message.Last || !h.isBodiless(asked) && h.length > MaxSwallow
 		d.message.Throttle.Refused = h.status == 429 && !d.message.Ends
 	}
 	if final && asked&leaves != 0 {
@@ -79,10 +80,9 @@ func (d *httpResponses) describe(p []byte, h *head, asked pending, tag uint16) E
 	return d.ended(d.enter(len(p), h, h.chunked || h.length != 0))
 }
 
-// persists reports whether the connection goes on after a response to a request, and soon: its
-// body has an end, and can be thrown away.
+// persists reports whether the connection goes on after a response to a request.
 func (h *head) persists(asked pending) bool {
-	return !h.close && h.minor > 0 && (h.chunked || h.isBodiless(asked) || h.length != unknown && h.length <= MaxSwallow)
+	return !h.close && h.minor > 0 && (h.chunked || h.isBodiless(asked) || h.length != unknown)
 }
 
 // isBodiless reports whether a response to a request has no body, whatever its fields say.
