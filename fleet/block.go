@@ -17,6 +17,7 @@ type block struct {
 	units  int64
 	span   int64 // the slots that the units are spread over, evenly
 	used   int64 // units that have left or were lost
+	again  int64 // of the others, so many count as used already: by an item that has not left
 	local  bool  // of the member's own share
 	joins  bool  // its slots follow directly on those of the block before it
 }

@@ -18,7 +18,6 @@ type hand struct {
 	unheard bool      // the store has not heard of that item, which left at the member's share
 	debt    int64     // units that have left without a slot; the next blocks pay
 	took    [3]taken  // what the last item has of windows of the store
-	again   int64     // units in hand that count as used already, by items that have not left
 	counts  Counts
 }
 
@@ -104,6 +103,8 @@ func (h *hand) takeFrom(b *block, now time.Time, n int64) int64 {
 	h.counts.Expired += first - b.used
 	n = min(n, b.units-first)
 	b.used = first + n
+	again := min(b.again, n)
+	b.again, h.counts.Used = b.again-again, h.counts.Used-again
 	return n
 }
 
@@ -130,7 +131,6 @@ func (h *hand) untake() (units int64) {
 		}
 		h.took[i] = taken{}
 	}
-	h.again += units
 	return units
 }
 
@@ -139,7 +139,7 @@ func (h *hand) untake() (units int64) {
 func (h *hand) restore(t taken) bool {
 	for b := range h.held {
 		if b := &h.held[b]; b.units > 0 && b.number == t.block.number && !b.local {
-			b.used -= t.units
+			b.used, b.again = b.used-t.units, b.again+t.units
 			return true
 		}
 	}
@@ -148,7 +148,7 @@ func (h *hand) restore(t taken) bool {
 	}
 	copy(h.held[1:], h.held[:])
 	h.held[0] = t.block
-	h.held[0].used = t.block.units - t.units
+	h.held[0].used, h.held[0].again = t.block.units-t.units, t.units
 	return true
 }
 

@@ -100,8 +100,8 @@ func (l *Lease) estimate(now time.Time, n int64) time.Time {
 func (l *Lease) Take(_, now time.Time, n int64) {
 	m := l.machine
 	n = m.class.costOf(n)
-	before := min(l.again, n)
-	l.counts.Used, l.again = l.counts.Used+n-before, l.again-before
+	l.counts.Used += n
+	alone := !l.tookAt.Equal(now) // else Lost cannot tell which item it is about
 	l.tookAt, l.took = now, [3]taken{}
 	l.want(max(l.wanted-n, 0))
 	l.next.leave(n)
@@ -110,7 +110,9 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 	l.over = time.Time{}
 	for b := range l.held {
 		took := l.takeFrom(&l.held[b], now, n)
-		l.note(b, took)
+		if alone {
+			l.note(b, took)
+		}
 		if n -= took; l.held[b].local && took > 0 {
 			l.spend(now, took, l.held[b].ends)
 		}
@@ -128,7 +130,7 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 
 // Lost says that an item of n units, which was charged at the time then, has not left, because it came too late to be sent, or could
 // not be. What it was granted counts as used, and also as not used in time. But units of a window go back into the hand if no other
-// item was charged since: another one may leave with them.
+// item was charged then or since: another one may leave with them.
 func (l *Lease) Lost(then time.Time, n int64) {
 	n = l.machine.class.costOf(n)
 	if l.tookAt.Equal(then) {

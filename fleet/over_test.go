@@ -142,6 +142,56 @@ func TestLostOfTheLastOnly(t *testing.T) {
 	}
 }
 
+// windowInHand returns a member that has at least 8 units of a window in hand.
+func windowInHand(t *testing.T) (*alone, *Lease) {
+	a := &alone{t: t, now: time.Unix(1_760_000_100, 0), store: Model{ID: "0"}}
+	a.join(Class{Name: "a", Rate: mustRate(t, "20 messages/s"), Algorithm: FixedWindow, Window: 10 * time.Second}, "m", 1)
+	a.idle(3*time.Second, true)
+	a.reach(8)
+	return a, a.m.Lease("")
+}
+
+// reach waits until so many units are in hand.
+func (a *alone) reach(units int64) {
+	l := a.m.Lease("")
+	for begin := a.now; ; a.now = a.now.Add(time.Millisecond) {
+		if have, _ := l.inHand(a.now); have >= units {
+			return
+		}
+		if l.Want(a.now, 100, units); a.now.Sub(begin) > time.Minute {
+			a.t.Fatal("nothing is granted")
+		}
+		a.exchange(true)
+	}
+}
+
+// TestLostOfTwoAtOnce charges two items at one moment, and loses the first, which costs less. What the other has is not given
+// back.
+func TestLostOfTwoAtOnce(t *testing.T) {
+	a, l := windowInHand(t)
+	have, _ := l.inHand(a.now)
+	l.Take(a.now, a.now, 1)
+	l.Take(a.now, a.now, 5)
+	before := l.Counts()
+	l.Lost(a.now, 1)
+	if got, _ := l.inHand(a.now); got > have-5 || l.Counts().Expired < before.Expired {
+		t.Errorf("%d units are in hand, want at most %d; the counts were %+v, and are %+v", got, have-5, before, l.Counts())
+	}
+}
+
+// TestLostAndGivenBack gives units back to the store that an item had that has not left. Those of a later window count as used.
+func TestLostAndGivenBack(t *testing.T) {
+	a, l := windowInHand(t)
+	l.Take(a.now, a.now, 5)
+	l.Lost(a.now, 5)
+	a.idle(20*time.Second, true)
+	a.reach(5)
+	before := l.Counts().Used
+	if l.Take(a.now, a.now, 5); l.Counts().Used != before+5 {
+		t.Errorf("5 units of a later window have left, and %d count as used", l.Counts().Used-before)
+	}
+}
+
 // TestOverWithoutASlot has an item leave although nothing is in hand, as an answer that charges more does.
 func TestOverWithoutASlot(t *testing.T) {
 	a := &alone{t: t, now: time.Unix(1_760_000_100, 0), store: Model{ID: "0"}}
