@@ -45,7 +45,7 @@ func (g gone) forget(now time.Time) (next time.Time) {
 		if !of.next.After(now) {
 			for c.keys != nil && c.keys.forgetSome(now) { // buckets that linger are users, too
 			}
-			if !c.hasUsers() && (of.replaced || !of.knows(now, c) && !c.matters(now)) {
+			if !g.isUsed(c) && (of.replaced || !of.knows(now, c) && !c.matters(now)) {
 				delete(g, c)
 				continue
 			}
@@ -82,7 +82,7 @@ func (g gone) unshare(now time.Time, share Share) (used bool) {
 	for c := range g {
 		switch {
 		case !c.has(share):
-		case c.hasUsers():
+		case g.isUsed(c):
 			used = true
 		default:
 			c.Share(now, nil)
@@ -99,6 +99,16 @@ func (g gone) used() (all []*Class) {
 		}
 	}
 	return all
+}
+
+// isUsed reports whether somebody is in a class that is gone, or in one beneath it: that is gone too.
+func (g gone) isUsed(c *Class) bool {
+	for one := range g {
+		if one.isBeneath(&c.node) && one.hasUsers() {
+			return true
+		}
+	}
+	return false
 }
 
 // hasUsers reports whether somebody is in the class or in one of its buckets: has joined it, waits there, or has or wants

@@ -2,6 +2,7 @@ package shaper
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"shaper/policy"
@@ -94,4 +95,43 @@ func TestReplacedClassHasNoBurst(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestGoneParentKeepsItsShare takes a shared class away with the one beneath it, while a session is in that and sends nothing. What it
+// sends later needs what the fleet grants, until the session has ended.
+func TestGoneParentKeepsItsShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewOnRuntimeTimer()
+		defer s.Close()
+		share := &fakeShare{budgets: map[string]*fakeBudget{}, slowed: map[string]time.Duration{}, paused: map[string]time.Time{}}
+		above, beneath := shared20(), policy.DefaultClass("sub")
+		above.Algorithm, above.Burst, above.Shared = policy.Token, policy.Burst{N: 100, Kind: above.Rate.Kind()}, "prod"
+		beneath.Parent, beneath.Rate = "acme", rateOf("1000 messages/s")
+		s.Shares(map[string]Share{"acme": share})
+		s.Apply([]policy.Class{above, beneath})
+		c, o := s.Class("sub"), &noting{}
+		c.Join(time.Now(), policy.Conn{})
+		s.Shares(nil)
+		s.Apply(nil)
+		time.Sleep(2 * time.Second)
+		used := s.Unshare(share)
+		for range 50 {
+			if c.Enter(time.Now(), &Item{Owner: o, Cost: Cost{Messages: 1, Bytes: 10}, Held: 10}) == Leaves {
+				o.left.Add(1)
+			}
+		}
+		time.Sleep(10 * time.Second)
+		if n := o.left.Load(); !used || n != 0 {
+			t.Fatalf("%d items have left without a grant; the share is used: %v", n, used)
+		}
+		share.budgets["0"].have = 1000
+		s.Told("acme", "")
+		time.Sleep(10 * time.Second)
+		if n := o.left.Load(); n != 50 {
+			t.Errorf("%d of 50 items have left with a grant", n)
+		}
+		if c.Quit(time.Now()); s.Unshare(share) {
+			t.Error("the share is used, and nobody is in the classes")
+		}
+	})
 }
