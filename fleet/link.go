@@ -108,7 +108,8 @@ func (l *link) answered(now time.Time, c *Call, r *Reply) bool {
 const maxSilence = 2*maxDeadline - 100*time.Millisecond
 
 // failed notes that a call was not answered in time. A store may answer some calls and refuse others, because it is full or its user
-// may not use a command. So the next ping goes at once only if a call could have been too late since the last one.
+// may not use a command. A refusal comes sooner than the deadline of a call that was sent after the last
+// ping. So the next ping goes at once only if that deadline has passed.
 func (l *link) failed(now time.Time, deadline time.Duration) {
 	switch {
 	case l.down:

@@ -148,7 +148,7 @@ type Budget interface {
 	// over then. The zero time says that it may leave at any time.
 	Over() time.Time
 	// Lost says that an item of n units that Take has charged at the time then has not left. A slot that it was granted is
-	// lost. Units of a window are not, if no other item was charged since.
+	// lost. Units of a window are not, if no other item was charged then or since.
 	Lost(then time.Time, n int64)
 	// RefusedUntil returns until when a window has no room for an item of n units: the store has refused so many units, or
 	// fewer, and said until when. If it has not, or if the units are in hand, the time has passed.

@@ -140,7 +140,7 @@ func TestShareEstimatesWhileSharesComeBack(t *testing.T) {
 		shareOf(t, conf, func(s *Shaper, share *fakeShare, class *Class) {
 			class.Enter(time.Now(), message(1)) // makes its budget
 			class.Provider().Throttled(time.Now(), 1, "429")
-			time.Sleep(time.Nanosecond)
+			time.Sleep(time.Nanosecond) // the pause is over then
 			for _, b := range share.budgets {
 				b.opens = time.Now().Add(30 * second)
 			}
