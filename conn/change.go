@@ -153,7 +153,13 @@ func (c *Change) updateServices() {
 	for _, sv := range s.retired {
 		sv.withdraw()
 	}
-	maps.DeleteFunc(s.retired, func(_ string, sv *service) bool { return sv.gate.empty() })
+	maps.DeleteFunc(s.retired, func(_ string, sv *service) bool {
+		empty := sv.gate.empty()
+		if empty {
+			s.past.Add(&sv.stats)
+		}
+		return empty
+	})
 }
 
 // reroute replaces the routes, and moves the sessions of lost classes to others.

@@ -53,6 +53,37 @@ func TestRenamedListenerKeepsItsSocket(t *testing.T) {
 	})
 }
 
+// What sessions have carried stays in the totals if their listener goes, while they are open and afterwards.
+func TestCarriedOutlastsTheListener(t *testing.T) {
+	r := bare(t)
+	r.reload(class("c", fast) + listener("l", "tcp", policy.Echo, "c"))
+	client := r.dial("l")
+	send(t, client, "x")
+	expect(t, client, "x")
+	want := stats.Carried{Open: 1, Sent: r.Carried().Sent}
+	if want.Sent[stats.Upstream].Bytes != 1 {
+		t.Fatalf("%d bytes were sent upstream", want.Sent[stats.Upstream].Bytes)
+	}
+	check := func(when string) {
+		t.Helper()
+		if got := r.Carried(); got != want {
+			t.Errorf("%s: got %+v, want %+v", when, got, want)
+		}
+	}
+	other := class("c", fast) + listener("other", "tcp", policy.Echo, "c")
+	r.reload(other)
+	check("the listener has gone")
+	client.Close()
+	until(t, "the session has ended", func() bool { return r.Carried().Ended == 1 && len(r.Sessions()) == 0 })
+	want.Open, want.Ended = 0, 1
+	for range 2 { // the first forgets the listener
+		r.reload(other)
+		check("the session has ended")
+	}
+	r.reload(class("c", fast) + listener("l", "tcp", policy.Echo, "c"))
+	check("the listener is back")
+}
+
 // A removed listener accepts nothing more. Its sessions go on in their class.
 func TestRemovedListener(t *testing.T) {
 	addr, conns := listen(t)

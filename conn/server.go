@@ -62,6 +62,7 @@ type Server struct {
 	closing  map[address]*udpSocket // closed for new sessions; open sessions may still use them
 	services map[string]*service    // by name of the listener
 	retired  map[string]*service    // of removed listeners that still have sessions
+	past     stats.Carried          // by the listeners that were removed and have no session any more
 	sessions map[uint64]registered  // the open ones, by id
 	tunnels  map[*tunnel]bool       // those that are not closed
 	idle     *sync.Cond             // on mu: the last session or the last tunnel has ended
@@ -132,6 +133,19 @@ func (s *Server) Listeners() []stats.ListenerReading {
 		one.Addresses = append([]string{}, addresses[sv]...)
 		slices.Sort(one.Addresses)
 		all = append(all, one)
+	}
+	return all
+}
+
+// Carried returns what the sessions of all listeners have carried, also of those that a reload has removed.
+func (s *Server) Carried() stats.Carried {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.past
+	for _, services := range [...]map[string]*service{s.services, s.retired} {
+		for _, sv := range services {
+			all.Add(&sv.stats)
+		}
 	}
 	return all
 }

@@ -115,7 +115,7 @@ func (d *daemon) reading() stats.Status {
 	for i := range s.Classes {
 		d.engine.fleets.mark(&s.Classes[i])
 	}
-	s.Totals = stats.Total(s.Classes, s.Listeners)
+	s.Totals = stats.Total(s.Classes, d.shaper.Lost(), d.server.Carried())
 	return s
 }
 

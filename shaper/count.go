@@ -15,6 +15,7 @@ import (
 type Tally struct {
 	Stats *stats.Class          // see Class.Stats
 	above atomic.Pointer[Tally] // that of the parent; nil: there is none
+	lost  *stats.Lost           // of all classes of a Shaper; nil: nobody adds them up
 }
 
 // Sent counts what has left the class in a direction.
@@ -27,6 +28,9 @@ func (t *Tally) Sent(d stats.Direction, cost Cost) {
 
 // Dropped counts items that were dropped, and all their bytes.
 func (t *Tally) Dropped(r stats.Reason, items, bytes int64) {
+	if t != nil && t.lost != nil {
+		t.lost.Dropped.AddItems(items, bytes)
+	}
 	for ; t != nil; t = t.above.Load() {
 		t.Stats.Dropped[r].AddItems(items, bytes)
 	}
@@ -34,6 +38,9 @@ func (t *Tally) Dropped(r stats.Reason, items, bytes int64) {
 
 // Refused counts one item of so many bytes that was refused.
 func (t *Tally) Refused(r stats.Reason, bytes int64) {
+	if t != nil && t.lost != nil {
+		t.lost.Refused.Add(bytes)
+	}
 	for ; t != nil; t = t.above.Load() {
 		t.Stats.Refused[r].Add(bytes)
 	}

@@ -64,6 +64,40 @@ func TestCountsOfThoseBeneath(t *testing.T) {
 	}
 }
 
+// What is lost counts once in the sum over all classes, wherever reloads move the classes, and
+// also after they have gone.
+func TestLostCountsOnce(t *testing.T) {
+	s := newShaper()
+	account, child := named("account", leakyClass("1 packets/s")), named("child", leakyClass("1 packets/s"))
+	lose := func(c *Class) {
+		c.Tally().Dropped(stats.QueueFull, 1, 10)
+		c.Tally().Refused(stats.MaxWait, 7)
+	}
+	var want uint64
+	check := func(confs ...policy.Class) {
+		t.Helper()
+		s.Apply(confs)
+		for _, l := range []struct {
+			what  string
+			loss  *stats.Loss
+			bytes uint64
+		}{{"dropped", &s.Lost().Dropped, 10}, {"refused", &s.Lost().Refused, 7}} {
+			if items, bytes := l.loss.Items.Load(), l.loss.Bytes.Load(); items != want || bytes != want*l.bytes {
+				t.Errorf("%d items and %d bytes were %s; want %d and %d", items, bytes, l.what, want, want*l.bytes)
+			}
+		}
+	}
+	check(account, under("account", child))
+	lose(s.Class("child"))
+	want++
+	check(account, child) // both had counted it
+	check(account, named("child", leakyClass("1mbit")))
+	lose(s.Class("child")) // which has replaced another
+	want++
+	check(account, under("account", child))
+	check(named("other", leakyClass("1 packets/s")))
+}
+
 // If a reload moves a class, what waits moves with it. What was counted stays where it
 // was: no counter goes back.
 func TestCountsStayWhenClassesMove(t *testing.T) {

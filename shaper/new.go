@@ -88,7 +88,7 @@ func NewTrial(now time.Time, confs []policy.Class) *Trial {
 // The caller holds the lock of the Shaper: nobody else changes former.
 func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 	p := paceOf(conf)
-	next := newRoot(now, conf, &Tally{Stats: old.Stats}, &p, p.spent(now))
+	next := newRoot(now, conf, &Tally{Stats: old.Stats, lost: old.tally.lost}, &p, p.spent(now))
 	if next.keys != nil {
 		next.keys.spentAt = now
 	}

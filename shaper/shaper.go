@@ -16,6 +16,7 @@ import (
 // Shaper holds the live classes of a policy. It may be used concurrently.
 type Shaper struct {
 	pacers *pacers // nil only in tests in which nothing leaves
+	lost   stats.Lost
 
 	mu      sync.RWMutex // guards the fields below; taken before the locks of trees
 	classes map[string]*Class
@@ -66,6 +67,9 @@ func (s *Shaper) Punctual() bool { return s.pacers.isEarly() }
 // Lateness returns how late items that had to wait have left.
 func (s *Shaper) Lateness() stats.HistogramReading { return s.pacers.lateness() }
 
+// Lost returns what all classes have lost since the start, also those that are gone, each item once.
+func (s *Shaper) Lost() *stats.Lost { return &s.lost }
+
 // Class returns the class with a name; nil if there is none.
 func (s *Shaper) Class(name string) *Class {
 	s.mu.RLock()
@@ -85,6 +89,7 @@ func (s *Shaper) Classes() []*Class {
 // do not return it, and Apply leaves it alone.
 func (s *Shaper) NewClass(conf policy.Class) *Class {
 	c := NewClass(time.Now(), conf)
+	c.tally.lost = &s.lost
 	if s.pacers != nil {
 		c.waker = s.pacers
 	}

@@ -220,10 +220,12 @@ func readSent(volumes *[directions]Volume) map[Direction]VolumeReading {
 func readLosses(losses *[reasons]Loss) map[Reason]LossReading {
 	m := make(map[Reason]LossReading, reasons)
 	for r := range Reasons() {
-		m[r] = LossReading{losses[r].Items.Load(), losses[r].Bytes.Load()}
+		m[r] = losses[r].read()
 	}
 	return m
 }
+
+func (l *Loss) read() LossReading { return LossReading{l.Items.Load(), l.Bytes.Load()} }
 
 // ListenerReading is the state of a listener at one moment. Read fills in the counters;
 // the caller fills in the first group and UpstreamFailures.
@@ -343,7 +345,7 @@ type Status struct {
 	Kept   *KeptReading   `json:"kernel_kept,omitempty"` // nil if the policy keeps nothing in the kernel
 }
 
-// Totals is the sum over all listeners and classes.
+// Totals is the sum over all listeners and classes since the start, also those that are gone.
 type Totals struct {
 	Sessions     int64                       `json:"sessions"` // open now
 	Ended        uint64                      `json:"sessions_ended"`

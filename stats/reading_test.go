@@ -101,7 +101,7 @@ func TestStatusRoundTrip(t *testing.T) {
 		Classes:   []ClassReading{busyClass().Read()},
 		Listeners: []ListenerReading{new(Listener).Read()},
 	}
-	want.Totals = Total(want.Classes, want.Listeners)
+	want.Totals = Total(want.Classes, new(Lost), Carried{})
 	want.Classes[0].Drain = Never
 	want.Classes[0].Wait = HistogramReading{} // JSON leaves it out
 	var got Status
@@ -167,16 +167,23 @@ func TestLabels(t *testing.T) {
 func TestTotal(t *testing.T) {
 	one, two, child := busyReading(), busyReading(), busyReading()
 	child.Parent = "one" // which counts what the child counts
-	var l Listener
+	var l, gone Listener
 	l.Sent[Upstream].Add(VolumeReading{Bytes: 3000, Packets: 2})
 	l.Sent[Downstream].Add(VolumeReading{Bytes: 705, Connections: 4})
 	l.Open.Add(3)
 	l.Ended[OK].Add(5)
-	l.Ended[ResetByPeer].Add(1)
-	got := Total([]ClassReading{one, two, child}, []ListenerReading{l.Read()})
+	gone.Ended[ResetByPeer].Add(1)
+	gone.Sent[Upstream].Add(VolumeReading{Bytes: 7})
+	var carried Carried
+	carried.Add(&l)
+	carried.Add(&gone)
+	var lost Lost
+	lost.Dropped.AddItems(4, 280)
+	lost.Refused.AddItems(2, 14)
+	got := Total([]ClassReading{one, two, child}, &lost, carried)
 	want := Totals{
 		Sessions: 3, Ended: 6,
-		Sent:    map[Direction]VolumeReading{Upstream: {Bytes: 3000, Packets: 2}, Downstream: {Bytes: 705, Connections: 4}},
+		Sent:    map[Direction]VolumeReading{Upstream: {Bytes: 3007, Packets: 2}, Downstream: {Bytes: 705, Connections: 4}},
 		Dropped: LossReading{4, 280}, Refused: LossReading{2, 14},
 		BacklogBytes: 128, BacklogItems: 2,
 	}

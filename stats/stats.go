@@ -90,6 +90,12 @@ func (l *Loss) AddItems(items, n int64) {
 	l.Bytes.Add(uint64(n))
 }
 
+// Lost counts what all classes of a process have lost, each item once. The zero Lost is ready to use.
+type Lost struct {
+	Dropped Loss
+	Refused Loss
+}
+
 // Class holds the counters of one class and of all classes below it. The zero Class is
 // ready to use. Every field is safe for concurrent use.
 type Class struct {

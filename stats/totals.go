@@ -1,43 +1,44 @@
 package stats
 
-// Total adds up all listeners and the classes without a parent. A class also counts what
-// the classes below it count, so those are not added.
-func Total(classes []ClassReading, listeners []ListenerReading) Totals {
-	t := Totals{Sent: map[Direction]VolumeReading{}}
+// Carried is what the sessions of several listeners have carried.
+type Carried struct {
+	Open  int64  // sessions open now
+	Ended uint64 // sessions
+	Sent  [directions]VolumeReading
+}
+
+// Add adds what the sessions of a listener have carried.
+func (c *Carried) Add(l *Listener) {
+	c.Open += l.Open.Load()
+	for r := range Results() {
+		c.Ended += l.Ended[r].Load()
+	}
 	for d := range Directions() {
-		t.Sent[d] = VolumeReading{}
+		c.Sent[d] = c.Sent[d].Plus(l.Sent[d].Read())
+	}
+}
+
+// Total returns the totals: what waits in the classes without a parent, since a class also counts what
+// the classes below it count; and what was lost and carried since the start. These are not the sums
+// of the classes and listeners in force: a reload moves and removes some, and no total may follow.
+func Total(classes []ClassReading, lost *Lost, carried Carried) Totals {
+	t := Totals{
+		Sessions: carried.Open, Ended: carried.Ended, Sent: map[Direction]VolumeReading{},
+		Dropped: lost.Dropped.read(), Refused: lost.Refused.read(),
+	}
+	for d := range Directions() {
+		t.Sent[d] = carried.Sent[d]
 	}
 	for _, c := range classes {
 		if c.Parent == "" {
-			t.addClass(c)
-		}
-	}
-	for _, l := range listeners {
-		for d, v := range l.Sent {
-			t.Sent[d] = t.Sent[d].Plus(v)
-		}
-		t.Sessions += l.Open
-		for _, n := range l.Ended {
-			t.Ended += n
+			t.BacklogBytes += c.BacklogBytes
+			t.BacklogItems += c.BacklogItems
 		}
 	}
 	return t
 }
 
-func (t *Totals) addClass(c ClassReading) {
-	for r := range Reasons() {
-		t.Dropped = t.Dropped.plus(c.Dropped[r])
-		t.Refused = t.Refused.plus(c.Refused[r])
-	}
-	t.BacklogBytes += c.BacklogBytes
-	t.BacklogItems += c.BacklogItems
-}
-
 // Plus returns the sum of two volumes.
 func (v VolumeReading) Plus(o VolumeReading) VolumeReading {
 	return VolumeReading{v.Bytes + o.Bytes, v.Packets + o.Packets, v.Requests + o.Requests, v.Messages + o.Messages, v.Connections + o.Connections, v.Tokens + o.Tokens}
-}
-
-func (l LossReading) plus(o LossReading) LossReading {
-	return LossReading{l.Items + o.Items, l.Bytes + o.Bytes}
 }
