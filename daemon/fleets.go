@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -35,6 +34,7 @@ type fleets struct {
 	file    *state.File             // of the process; nil: none. Only changes touch it
 	found   map[string][]fleet.Debt // what file had of the last process, by limit. Only changes touch it
 	kept    map[string]bool         // limits with a window whose debts file keeps. Only changes touch it
+	process string                  // the number of the process, and a random one: other containers have its number, too. Only changes touch it
 	joined  uint64                  // numbers members whose names do not stay. Only changes touch it
 	leaving sync.WaitGroup          // members that say goodbye
 
@@ -300,8 +300,8 @@ func (s *fleets) logDeadlines(one *share, i int, was, is *fleet.Status) {
 	}
 }
 
-// identify names the members of this process as no other process does: the host, and the ID of the state file; the process
-// if there is none.
+// identify names the members of this process as no other process does: the host, and the ID of the state file; the process and
+// a random number if there is none.
 func (s *fleets) identify(file *state.File) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -311,7 +311,10 @@ func (s *fleets) identify(file *state.File) {
 	if file != nil {
 		id = file.ID()
 	}
-	s.name, s.stays = strings.Map(plain, host)+"-"+cmp.Or(id, strconv.Itoa(os.Getpid())), id != ""
+	if s.process == "" {
+		s.process = fmt.Sprintf("%d-%08x", os.Getpid(), rand.Uint32())
+	}
+	s.name, s.stays = strings.Map(plain, host)+"-"+cmp.Or(id, s.process), id != ""
 	if file != s.file {
 		s.file, s.found, s.kept = file, nil, map[string]bool{}
 		if file != nil {

@@ -17,6 +17,7 @@ import (
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/state"
+	"shaper/stats"
 	"shaper/unit"
 )
 
@@ -313,6 +314,24 @@ func TestFleetsNames(t *testing.T) {
 	rate, window, _ = names("")
 	if again, other, _ := names(""); again == rate || other == window || !strings.Contains(rate, fmt.Sprintf("-%d-", os.Getpid())) {
 		t.Errorf("without a state file, the names were %s and %s, and are %s and %s", rate, window, again, other)
+	}
+}
+
+// TestTwinsAreTwoShapers names two processes that have the same host name and number, as in containers.
+func TestTwinsAreTwoShapers(t *testing.T) {
+	var twins [2]fleets
+	of := stats.SharedReading{}
+	for i := range twins {
+		twins[i].identify(nil)
+		of.Member, _ = twins[i].identityOf(0, &fleet.Class{Name: "acme"})
+		of.Peers = append(of.Peers, stats.PeerReading{Name: of.Member, Share: 0.5})
+	}
+	if all := shapersOf(&stats.FleetReading{Classes: []stats.SharedReading{of}}); len(all) != 2 {
+		t.Errorf("two processes are %+v", all)
+	}
+	was := twins[0].name
+	if twins[0].identify(nil); twins[0].name != was {
+		t.Errorf("a reload makes %s of %s", twins[0].name, was)
 	}
 }
 

@@ -221,7 +221,7 @@ func TestFleetNamesItsMembers(t *testing.T) {
 		var all []string
 		lines := strings.Split(fleet[0].must("fleet"), "\n")
 		for _, d := range fleet {
-			state, name := "", fmt.Sprintf("-%d ", d.pid())
+			state, name := "", fmt.Sprintf("-%d-", d.pid())
 			for _, line := range lines {
 				if strings.Contains(line, name) && strings.Contains(line, " ago ") {
 					fields := strings.Fields(line)
