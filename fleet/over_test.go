@@ -3,6 +3,8 @@ package fleet
 import (
 	"testing"
 	"time"
+
+	"shaper/fleet/fleettest"
 )
 
 // TestOver says until when an item may leave that has its turn: as long as Next would have let it leave by that slot.
@@ -94,17 +96,38 @@ func TestLostOfAWindow(t *testing.T) {
 					l.Lost(then, 1)
 				}
 			}
-			for i := limit; i < len(left); i++ {
-				if algorithm == SlidingLog && left[i].Sub(left[i-limit]) < limit*time.Second/20 {
-					t.Fatalf("%d items left in %v", limit+1, left[i].Sub(left[i-limit]))
-				}
+			var all []fleettest.Departure
+			for _, at := range left {
+				all = append(all, a.departure(at, 1))
+			}
+			if err := holds(a.m.class, all); err != nil {
+				t.Error(err)
 			}
 			t.Logf("%d of %d left; the counts are %+v", len(left), windows*limit, l.Counts())
-			if n := len(left); n > (windows+1)*limit || n < windows*limit*85/100 {
+			if n := len(left); n < windows*limit*85/100 {
 				t.Errorf("%d items left in %d windows of %d", n, windows, limit)
 			}
 		})
 	}
+}
+
+// departure is an item that has left the member.
+func (a *alone) departure(at time.Time, units int64) fleettest.Departure {
+	return fleettest.Departure{At: at.Sub(time.Unix(0, 0)), Stamp: at, Units: units, Error: a.m.link.clock.error(at)}
+}
+
+// holds returns an error if some window of a class holds too much.
+func holds(class Class, all []fleettest.Departure) error {
+	switch class.Algorithm {
+	case SlidingLog:
+		return fleettest.Within(all, class.Limit(), class.Window)
+	case SlidingWindow:
+		return fleettest.Weighed(all, class.Limit(), class.Window)
+	}
+	return fleettest.Windows(all, class.Limit(), func(at time.Time) (from, to time.Time) {
+		first, end := class.windowOf(Stamp(at.UnixMicro()))
+		return time.UnixMicro(int64(first)), time.UnixMicro(int64(end))
+	})
 }
 
 // TestLostOfTheLastOnly gives back what the last item has of a window, once, and not what one before it has: that may
