@@ -27,6 +27,7 @@ func (usedUp) PausedUntil(string) time.Time     { return time.Time{} }
 type usedUpBudget struct{ shaper.Budget }
 
 func (usedUpBudget) SetRate(time.Time, unit.Rate, int64)           {}
+func (usedUpBudget) Amend(_, _ time.Time, _ int64)                 {}
 func (usedUpBudget) Want(time.Time, int64, ...int64)               {}
 func (usedUpBudget) Owe(time.Time, int64, time.Time)               {}
 func (usedUpBudget) Left(time.Time)                                {}

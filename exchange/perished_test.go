@@ -29,6 +29,7 @@ type lentBudget struct {
 }
 
 func (lentBudget) SetRate(time.Time, unit.Rate, int64)          {}
+func (lentBudget) Amend(_, _ time.Time, _ int64)                {}
 func (lentBudget) Want(time.Time, int64, ...int64)              {}
 func (lentBudget) Owe(time.Time, int64, time.Time)              {}
 func (lentBudget) Left(time.Time)                               {}

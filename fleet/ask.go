@@ -250,6 +250,9 @@ func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 		if !local || m.class.Algorithm != SlidingLog { // the member's own log has no other clock
 			b.till = b.till.Add(-m.absence.doubt(now))
 		}
+		if !local {
+			l.open.grant(now, &b)
+		}
 	}
 	if paid := l.add(b); local && paid > 0 {
 		l.spend(now, paid, b.ends)

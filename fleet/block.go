@@ -25,6 +25,14 @@ type block struct {
 // remaining returns how many units the block still has.
 func (b *block) remaining() int64 { return b.units - b.used }
 
+// refill adds units of its window that count as used already.
+func (b *block) refill(units int64) {
+	b.again += units
+	if b.used -= units; b.used < 0 {
+		b.units, b.used = b.units-b.used, 0
+	}
+}
+
 // slot returns when a unit may leave.
 func (b *block) slot(i int64) time.Time {
 	if !b.till.IsZero() || i == 0 {

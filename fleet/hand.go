@@ -17,7 +17,7 @@ type hand struct {
 	over    time.Time // until when it may leave; zero: it had no slot
 	unheard bool      // the store has not heard of that item, which left at the member's share
 	debt    int64     // units that have left without a slot; the next blocks pay
-	took    [3]taken  // what the last item has of windows of the store
+	open    *open     // nil: the class has no windows
 	counts  Counts
 }
 
@@ -108,38 +108,76 @@ func (h *hand) takeFrom(b *block, now time.Time, n int64) int64 {
 	return n
 }
 
+// An open window is what the store has granted of the window that is open, and what items have of that.
+type open struct {
+	took    [3]taken  // what the last item has of each block in hand
+	granted block     // the last one
+	since   time.Time // all items since then were charged for this window
+}
+
 // taken is what an item has of a block of a window.
 type taken struct {
 	block block // as it was then
 	units int64
 }
 
+// clear forgets what the last item has.
+func (o *open) clear() {
+	if o != nil {
+		o.took = [3]taken{}
+	}
+}
+
+// grant notes a block that the store has granted at now. What is in hand of the window before comes first.
+func (o *open) grant(now time.Time, b *block) {
+	if b.ends != o.granted.ends {
+		o.since = latest(o.since, latest(now, o.granted.till))
+	}
+	o.granted = *b
+}
+
 // note notes what an item has of a block. Only what the store has granted for a window can be used again: another item has
 // had its time if it was a slot, and what a member has used of its share is noted for the store.
 func (h *hand) note(b int, units int64) {
-	if block := h.held[b]; units > 0 && !block.local && h.machine.class.Algorithm != Slots {
-		h.took[b] = taken{block, units}
+	if block := h.held[b]; h.open != nil && units > 0 && !block.local {
+		h.open.took[b] = taken{block, units}
 	}
 }
 
 // untake puts what the last item has of windows back into the hand, because it has not left. It returns how many units
 // that is; the others are lost.
 func (h *hand) untake() (units int64) {
-	for i := len(h.took) - 1; i >= 0; i-- {
-		if t := h.took[i]; t.units > 0 && h.restore(t) {
+	if h.open == nil {
+		return 0
+	}
+	for i := len(h.open.took) - 1; i >= 0; i-- {
+		if t := &h.open.took[i]; t.units > 0 && h.restore(&t.block, t.units) {
 			units += t.units
 		}
-		h.took[i] = taken{}
 	}
+	h.open.clear()
 	return units
+}
+
+// refund puts units back that an item has not cost which was charged at the time then, as far as nothing pays for what has
+// left without: only into the window for which it was charged.
+func (h *hand) refund(now, then time.Time, units int64) {
+	o := h.open
+	if o == nil || then.Before(o.since) || !now.Before(o.granted.till) {
+		return
+	}
+	paid := min(h.debt, units)
+	if h.debt -= paid; units > paid {
+		h.restore(&o.granted, units-paid)
+	}
 }
 
 // restore puts units back into their block, or before the others if the block was used up and dropped. It returns false if there is
 // no room.
-func (h *hand) restore(t taken) bool {
+func (h *hand) restore(of *block, units int64) bool {
 	for b := range h.held {
-		if b := &h.held[b]; b.units > 0 && b.number == t.block.number && !b.local {
-			b.used, b.again = b.used-t.units, b.again+t.units
+		if b := &h.held[b]; b.units > 0 && b.number == of.number && !b.local {
+			b.refill(units)
 			return true
 		}
 	}
@@ -147,8 +185,9 @@ func (h *hand) restore(t taken) bool {
 		return false
 	}
 	copy(h.held[1:], h.held[:])
-	h.held[0] = t.block
-	h.held[0].used, h.held[0].again = t.block.units-t.units, t.units
+	h.held[0] = *of
+	h.held[0].used, h.held[0].again = of.units, 0
+	h.held[0].refill(units)
 	return true
 }
 
@@ -183,7 +222,10 @@ func (h *hand) drop(now time.Time, own bool) {
 func (h *hand) discard() {
 	for b := range h.held {
 		h.counts.Expired += h.held[b].remaining()
-		h.held[b], h.took[b] = block{}, taken{}
+		h.held[b] = block{}
+	}
+	if h.open != nil {
+		*h.open = open{}
 	}
 }
 

@@ -99,14 +99,18 @@ func (l *Lease) estimate(now time.Time, n int64) time.Time {
 // Take implements limit.Limiter.
 func (l *Lease) Take(_, now time.Time, n int64) {
 	m := l.machine
-	n = m.class.costOf(n)
+	cost := m.class.costOf(n)
+	if l.open != nil && cost < n { // it counts as one window, whatever Amend says that it costs less
+		l.open.since = now.Add(1)
+	}
+	n = cost
 	l.counts.Used += n
 	alone := !l.tookAt.Equal(now) // else Lost cannot tell which item it is about
-	l.tookAt, l.took = now, [3]taken{}
+	l.tookAt = now
+	l.open.clear()
 	l.want(max(l.wanted-n, 0))
 	l.next.leave(n)
 	m.busyUntil = now.Add(time.Second)
-	cost := n
 	l.over = time.Time{}
 	for b := range l.held {
 		took := l.takeFrom(&l.held[b], now, n)
@@ -137,6 +141,18 @@ func (l *Lease) Lost(then time.Time, n int64) {
 		n -= l.untake()
 	}
 	l.counts.Expired += n
+}
+
+// Amend implements limit.Amender. What an item costs more is charged now. What it costs less goes back into the hand if the item was
+// charged for the window that is open: of a sliding log, for what the store has granted last. What it costs less in slots is lost.
+func (l *Lease) Amend(now, then time.Time, n int64) {
+	switch {
+	case n > 0:
+		l.Take(now, now, n)
+	case l.machine.mode == FromStore:
+		l.refund(now, then, -n)
+		l.machine.wake(l, now)
+	}
 }
 
 // class returns what the store has to know of the class for this bucket.

@@ -73,6 +73,9 @@ func (m *Machine) Lease(key string) *Lease {
 	l := m.leases[key]
 	if l == nil {
 		l = &Lease{hand: hand{machine: m, floor: m.pauses.class}, key: key, number: m.seq, paused: m.pauses.class}
+		if m.class.Algorithm != Slots {
+			l.open = &open{}
+		}
 		m.leases[key] = l
 	}
 	l.unused = false

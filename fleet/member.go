@@ -373,6 +373,14 @@ func (b *Budget) Lost(then time.Time, n int64) {
 	b.lease.Lost(then, n)
 }
 
+// Amend implements limit.Amender. What Lease.Amend says of it holds here too.
+func (b *Budget) Amend(now, then time.Time, n int64) {
+	b.member.mu.Lock()
+	defer b.member.mu.Unlock()
+	b.lease.Amend(now, then, n)
+	b.member.wake(now)
+}
+
 // Estimate implements limit.Estimator.
 func (b *Budget) Estimate(now time.Time, ahead, n int64) time.Time {
 	b.member.mu.Lock()

@@ -1,10 +1,14 @@
 package fleet
 
 import (
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
+	"unsafe"
 
 	"shaper/fleet/fleettest"
+	"shaper/tests/trial"
 )
 
 // TestOver says until when an item may leave that has its turn: as long as Next would have let it leave by that slot.
@@ -130,6 +134,66 @@ func holds(class Class, all []fleettest.Departure) error {
 	})
 }
 
+// TestAmend has answers say, a while after items have left, that these cost less than they were charged. Windows let as much leave
+// by what items cost, and never more (a sliding log less), although some count as one window and some are answered in a later one. Meanwhile the store
+// is away, or the member is suspended.
+func TestAmend(t *testing.T) {
+	const limit = 1000
+	least := map[Algorithm]float64{FixedWindow: 0.8, SlidingWindow: 0.8, SlidingLog: 0.4}
+	for name, algorithm := range map[string]Algorithm{"fixed": FixedWindow, "sliding": SlidingWindow, "log": SlidingLog} {
+		for seed := range uint64(trial.Size(10, 400)) {
+			a, random := &alone{t: t, now: time.Unix(1_760_000_100, 0), store: Model{ID: "0"}, disk: map[string]Debt{}}, rand.New(rand.NewPCG(seed, 1))
+			class := Class{Name: "a", Rate: mustRate(t, "100 messages/s"), Algorithm: algorithm, Window: limit * time.Second / 100}
+			a.join(class, "m", 1)
+			a.idle(3*time.Second, true)
+			l, disturbed := a.m.Lease(""), seed%2 == 1
+			type answer struct {
+				at, then time.Time
+				less     int64
+			}
+			var coming []answer
+			var all []fleettest.Departure // by what they cost
+			cost, end, away := int64(1), a.now.Add(20*class.Window), time.Time{}
+			for ; a.now.Before(end); a.now = a.now.Add(20 * time.Millisecond) {
+				if disturbed && random.IntN(2000) == 0 {
+					away = a.now.Add(time.Duration(random.IntN(10_000)) * time.Millisecond)
+				}
+				if disturbed && random.IntN(5000) == 0 {
+					a.m.Slept(a.now)
+				}
+				l.Want(a.now, 500, cost)
+				a.exchange(!a.now.Before(away))
+				if !l.Next(a.now, 0, cost).After(a.now) {
+					real := 1 + random.Int64N(cost)
+					l.Take(a.now, a.now, cost)
+					all = append(all, a.departure(a.now, min(real, limit)))
+					coming = append(coming, answer{a.now.Add(time.Duration(random.IntN(3000)) * time.Millisecond), a.now, cost - real})
+					if cost = 1 + random.Int64N(60); disturbed && random.IntN(100) == 0 {
+						cost = limit + random.Int64N(500)
+					}
+				}
+				coming = slices.DeleteFunc(coming, func(of answer) bool {
+					if of.at.After(a.now) {
+						return false
+					}
+					l.Amend(a.now, of.then, -of.less)
+					return true
+				})
+			}
+			if err := holds(class, all); err != nil {
+				t.Errorf("%s, %d: %v", name, seed, err)
+			}
+			sum := int64(0)
+			for _, d := range all {
+				sum += d.Units
+			}
+			if used := float64(sum) / (20 * limit); !disturbed && used < least[algorithm] {
+				t.Errorf("%s, %d: %.1f %% of the limit was used", name, seed, 100*used)
+			}
+		}
+	}
+}
+
 // TestLostOfTheLastOnly gives back what the last item has of a window, once, and not what one before it has: that may
 // have been of another window.
 func TestLostOfTheLastOnly(t *testing.T) {
@@ -212,6 +276,16 @@ func TestLostAndGivenBack(t *testing.T) {
 	before := l.Counts().Used
 	if l.Take(a.now, a.now, 5); l.Counts().Used != before+5 {
 		t.Errorf("5 units of a later window have left, and %d count as used", l.Counts().Used-before)
+	}
+}
+
+// TestLeaseIsSmall holds what each key of a class with slots takes. Only a window has blocks besides.
+func TestLeaseIsSmall(t *testing.T) {
+	const most = 1024
+	size := unsafe.Sizeof(Lease{})
+	t.Logf("a lease has %d bytes, and its window %d", size, unsafe.Sizeof(open{}))
+	if size > most {
+		t.Errorf("a lease has %d bytes, want at most %d", size, most)
 	}
 }
 

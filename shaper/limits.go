@@ -132,6 +132,8 @@ func (r *restraint) late() time.Duration {
 type Budget interface {
 	limit.Limiter
 	limit.Estimator
+	// Amender gives back units of the window that is open. What is given back of other limits is lost.
+	limit.Amender
 	// Want says how many units wait, all in all, and how many each of the next items needs, as far as that is
 	// known: at least for the first; 0 and 0 if nothing waits. It does not keep the slice. Take subtracts what leaves from
 	// the units, and from the next items if it is the first of several.

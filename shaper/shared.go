@@ -310,12 +310,14 @@ func (s *shared) refusedUntil(now time.Time, n int64) (until time.Time) {
 	return until
 }
 
-// Amend implements limit.Amender. The fleet takes no units back.
+// Amend implements limit.Amender.
 func (s *shared) Amend(now, then time.Time, n int64) {
 	limit.Amend(s.Limiter, now, then, n)
 	if n > 0 {
 		s.use(now, now, n)
+		return
 	}
+	limit.Amend(s.outside, now, then, n)
 }
 
 // SetRate implements limit.Limiter, for the limit of the class itself.

@@ -64,6 +64,7 @@ func (b *fakeBudget) Take(_, _ time.Time, n int64) {
 		b.next = slices.Delete(b.next, 0, 1)
 	}
 }
+func (b *fakeBudget) Amend(_, _ time.Time, n int64)                { b.have -= n }
 func (b *fakeBudget) SetRate(_ time.Time, rate unit.Rate, _ int64) { b.rate = rate }
 func (b *fakeBudget) Memory(now time.Time) (m limit.Memory, whole bool) {
 	return limit.Memory{Until: now}, true
@@ -97,6 +98,28 @@ func shareOf(t *testing.T, conf policy.Class, do func(s *Shaper, share *fakeShar
 		s.Shares(map[string]Share{conf.Name: share})
 		s.Apply([]policy.Class{conf})
 		do(s, share, s.Class(conf.Name))
+	})
+}
+
+// TestShareAmends has answers say that an item costs more, and less, than it was charged.
+func TestShareAmends(t *testing.T) {
+	shareOf(t, shared20(), func(s *Shaper, share *fakeShare, c *Class) {
+		b, o := share.budgets["0"], &noting{}
+		b.have = 5
+		if c.Enter(time.Now(), &Item{Owner: o, Cost: Cost{Messages: 5}, Held: 10}) != Leaves {
+			t.Fatal("the first item waits")
+		}
+		c.Enter(time.Now(), &Item{Owner: o, Cost: Cost{Messages: 2}, Held: 10})
+		then := time.Now()
+		for i, step := range []struct{ more, have, left int64 }{{1, -1, 0}, {-2, 1, 0}, {-1, 0, 1}} {
+			time.Sleep(10 * time.Millisecond)
+			c.Provider().Settle(time.Now(), then, Cost{Messages: step.more})
+			time.Sleep(10 * time.Millisecond)
+			synctest.Wait()
+			if b.have != step.have || o.left.Load() != step.left {
+				t.Errorf("step %d: %d units are in hand and %d more items have left, want %d and %d", i, b.have, o.left.Load(), step.have, step.left)
+			}
+		}
 	})
 }
 
@@ -452,7 +475,7 @@ func TestShareOfQuietHours(t *testing.T) {
 	}
 }
 
-// What an answer says beyond the charge is charged to the fleet, and what it gives back is lost.
+// What an answer says beyond the charge is charged to the fleet, and what it gives back goes there.
 func TestShareSettles(t *testing.T) {
 	shareOf(t, shared20(), func(_ *Shaper, share *fakeShare, c *Class) {
 		b, now := share.budgets["0"], time.Now()
@@ -460,7 +483,7 @@ func TestShareSettles(t *testing.T) {
 		if v := c.Enter(now, &Item{Owner: &noting{}, Cost: Cost{Messages: 4}}); v != Leaves {
 			t.Fatalf("an item gets the verdict %v", v)
 		}
-		for _, step := range []struct{ more, have int64 }{{3, 3}, {-3, 3}, {5, -2}} {
+		for _, step := range []struct{ more, have int64 }{{3, 3}, {-3, 6}, {5, 1}} {
 			if c.Provider().Settle(now, now, Cost{Messages: step.more}); b.have != step.have {
 				t.Errorf("after %d more, the fleet has %d left, want %d", step.more, b.have, step.have)
 			}
