@@ -6,31 +6,29 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"shaper/limit"
 )
 
-// An fdTimer is a timer on a timerfd that is read through Go's netpoller. Go's own timers
-// sleep in whole milliseconds; this one is late by some tens of microseconds (see
-// timerfd_create(2)).
+// An fdTimer is a timer on a timerfd that Go's netpoller waits for. Go's own timers sleep in
+// whole milliseconds; this one is late by some tens of microseconds (see timerfd_create(2)).
 //
-// A raw system call reads it: that cannot block, so Go's scheduler need not know. If the
-// scheduler knew, it would wake its monitor thread at each departure, which costs more
-// than the departure.
+// Nobody reads the timerfd. The netpoller is told each time that it goes off (EPOLLET), and the
+// clock says whether the deadline has passed.
 type fdTimer struct {
 	file *os.File
 	conn syscall.RawConn
-	due  atomic.Int64 // the deadline, in nanoseconds since epoch; wait does not read before
+	due  atomic.Int64 // the deadline, in nanoseconds since epoch; noDeadline if wait has returned since set
 
 	// Kept so that neither set nor wait allocates.
-	spec        unix.ItimerSpec
-	settime     func(fd uintptr)
-	read        func(fd uintptr) bool
-	expirations [8]byte
+	spec    unix.ItimerSpec
+	settime func(fd uintptr)
+	passed  func(fd uintptr) bool
 }
+
+const noDeadline = math.MaxInt64
 
 // newTimer returns a timer on a timerfd. If the kernel gives none, or if time.Now does not
 // show the kernel's time, it returns one on Go's own timers.
@@ -49,16 +47,13 @@ func newTimer() timer {
 		return newRuntimeTimer()
 	}
 	t := &fdTimer{file: file, conn: conn}
-	t.due.Store(math.MaxInt64)
+	t.due.Store(noDeadline)
 	t.settime = func(fd uintptr) {
 		unix.TimerfdSettime(int(fd), 0, &t.spec, nil) // fails only for a bad descriptor or value
 	}
-	t.read = func(fd uintptr) bool {
-		if int64(time.Since(epoch)) < t.due.Load() {
-			return false
-		}
-		_, _, errno := syscall.RawSyscall(syscall.SYS_READ, fd, uintptr(unsafe.Pointer(&t.expirations)), uintptr(len(t.expirations)))
-		return errno != syscall.EAGAIN && errno != syscall.EINTR
+	t.passed = func(uintptr) bool {
+		due := t.due.Load()
+		return int64(time.Since(epoch)) >= due && t.due.CompareAndSwap(due, noDeadline)
 	}
 	return t
 }
@@ -74,17 +69,19 @@ func clockIsFake() bool {
 }
 
 func (t *fdTimer) set(at time.Time) {
+	due := int64(noDeadline)
 	t.spec = unix.ItimerSpec{} // stops the timer
 	if at != limit.Never {
 		// 0 would stop the timer, but a time that has passed must end wait.
 		remaining := min(max(time.Until(at), 1), farthest)
 		t.spec.Value = unix.NsecToTimespec(int64(remaining))
-		t.due.Store(int64(time.Since(epoch) + remaining))
+		due = int64(time.Since(epoch) + remaining)
 	}
+	t.due.Store(due)          // before the timer goes off, or wait would miss it
 	t.conn.Control(t.settime) // fails only when the timer is closed
 }
 
-func (t *fdTimer) wait() bool { return t.conn.Read(t.read) == nil }
+func (t *fdTimer) wait() bool { return t.conn.Read(t.passed) == nil }
 
 func (t *fdTimer) close() { t.file.Close() }
 

@@ -63,6 +63,32 @@ func TestTimerMoves(t *testing.T) {
 	})
 }
 
+// Once a wait has ended, the next one lasts until the timer is set again, whether or not the deadline was moved
+// before it passed.
+func TestTimerGoesOffOnce(t *testing.T) {
+	forEachTimer(t, func(t *testing.T, clock timer) {
+		rang := make(chan bool)
+		go func() {
+			defer close(rang)
+			for clock.wait() {
+				rang <- true
+			}
+		}()
+		for range 20 {
+			clock.set(time.Now().Add(time.Hour))
+			clock.set(time.Now().Add(ms))
+			<-rang
+			select {
+			case <-rang:
+				t.Fatal("wait has returned twice for one deadline")
+			case <-time.After(3 * ms):
+			}
+		}
+		clock.close()
+		<-rang
+	})
+}
+
 // TestTimerMovesWhileWaitedFor sets a timer to an hour, and then to now, while somebody
 // waits for it or is about to.
 func TestTimerMovesWhileWaitedFor(t *testing.T) {
