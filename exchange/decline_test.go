@@ -37,6 +37,70 @@ func TestARequestThatHasNotLeftIsRefusedIfTheServerEnds(t *testing.T) {
 	}
 }
 
+// So is one that its class has just let go, if it has not been written. It costs nothing.
+func TestARequestThatIsAboutToLeaveIsRefusedIfTheServerEnds(t *testing.T) {
+	const slow = "[class.c]\nrate = \"1 messages/s\"\n"
+	submit := pdu(4, 0, 1, "")
+	for name, c := range map[string]struct {
+		protocol            policy.Protocol
+		keys                string
+		one, answer         string
+		next, left, refusal string
+	}{
+		"HTTP":                    {policy.HTTP, "", get, fixed(ok, "hi"), post("", "body"), get, "HTTP/1.1 429 "},
+		"HTTP, with retry":        {policy.HTTP, "retry = { max = 1 }\n", get, fixed(ok, "hi"), get, get, "HTTP/1.1 429 "},
+		"HTTP, with keys":         {policy.HTTP, "per = \"path\"\n", get, fixed(ok, "hi"), get, get, "HTTP/1.1 429 "},
+		"SMPP, one to send again": {policy.SMPP, "retry = { max = 1 }\non_throttle = { pause = \"1s\" }\n", submit, pdu(0x80000004, 0x58, 1, ""), "", submit, pdu(0x80000004, 0x58, 1, "")},
+	} {
+		for _, end := range []error{io.EOF, exchange.ErrCut} {
+			w := through(t, c.protocol, slow+c.keys)
+			w.send(c.one)
+			w.answer(c.answer)
+			w.send(c.next)
+			w.Now = w.Now.Add(time.Second)
+			about := w.classes["c"].Release(w.Now)
+			if about == nil {
+				t.Fatalf("%s: nothing is about to leave", name)
+			}
+			before := len(w.Down.Got)
+			w.Down.Ends = end
+			w.Drive(w.Now)
+			if got := string(w.Down.Got[before:]); !strings.HasPrefix(got, c.refusal) || strings.Count(got, c.refusal) != 1 {
+				t.Errorf("%s, %v: the client gets %q", name, end, got)
+			}
+			about.Owner.Leave(w.Now)
+			w.wait(5 * time.Second)
+			class := w.classes["c"]
+			if n := class.Stats.Refused[stats.Reset].Items.Load(); string(w.Up.Got) != c.left || n != 1 {
+				t.Errorf("%s, %v: %q has left, and %d were refused", name, end, w.Up.Got, n)
+			}
+		}
+	}
+}
+
+// So is one whose body has to say what it costs, and has not come yet.
+func TestARequestThatHasEnteredNoClassIsRefusedIfTheServerEnds(t *testing.T) {
+	for _, end := range []error{io.EOF, exchange.ErrCut} {
+		w := through(t, policy.HTTP, "[class.c]\nrate = \"1 tokens/s\"\ncost = { json = \"n\", max = 30 }\n")
+		w.send(get)
+		w.answer(fixed(ok, "hi"))
+		w.send(strings.TrimSuffix(post("", `{"n":10}`), "}"))
+		before := len(w.Down.Got)
+		w.Down.Ends = end
+		w.Drive(w.Now)
+		if got := string(w.Down.Got[before:]); !strings.HasPrefix(got, "HTTP/1.1 429 ") || !strings.Contains(got, "Connection: close") || strings.Count(got, "HTTP/1.1") != 1 {
+			t.Errorf("%v: the client gets %q", end, got)
+		}
+		w.send("}" + get)
+		w.wait(time.Minute)
+		w.Finish(stats.OK)
+		of := w.classes["c"].Stats
+		if n := of.Refused[stats.Reset].Items.Load(); string(w.Up.Got) != get || n != 1 {
+			t.Errorf("%v: %q has left, and %d were refused", end, w.Up.Got, n)
+		}
+	}
+}
+
 // Nothing follows an answer that ends with the connection, or that belongs to an earlier request.
 func TestARefusalIsNoPartOfAnotherAnswer(t *testing.T) {
 	for _, answer := range []string{

@@ -70,5 +70,10 @@ func (l *lane) init(x *Exchange, direction stats.Direction, d Direction, scan fr
 
 func (l *lane) isUp() bool { return l.direction == stats.Upstream }
 
+// hasNew reports whether a counted message is found and has entered no class yet.
+func (l *lane) hasNew() bool {
+	return l.state == peeking || l.state == handling && l.found.message.Kind == frame.Counted
+}
+
 // asks reports whether the messages of the lane get answers.
 func (l *lane) asks() bool { return l.isUp() && l.x.protocol.asks() }

@@ -10,21 +10,37 @@ import (
 	"shaper/stats"
 )
 
-// refuse refuses a message that its class has no room for. If the protocol has no refusal, the
+// refuse refuses a message that its class has no room for, and releases it. If the protocol has no refusal, the
 // connection ends.
 func (m *message) refuse(reason stats.Reason) {
-	l := m.lane
-	x, f, cost := l.x, m.frame(), m.item.Cost
+	l, r := m.lane, m.refused(reason)
+	m.release()
+	l.refuse(r)
+}
+
+// refusedMessage is what a refusal needs of a message, which may be released before it.
+type refusedMessage struct {
+	frame     *frame.Message
+	cost      shaper.Cost
+	hasPassed bool // its body was passed on before, since it is refused again
+}
+
+// refused notes that a message is refused. Its tag is used until the refusal is written.
+func (m *message) refused(reason stats.Reason) refusedMessage {
 	m.class.Tally().Refused(reason, int64(m.n))
 	if m.follower != nil {
-		m.follower.Refused(x.now, reason)
+		m.follower.Refused(m.lane.x.now, reason)
 	}
 	if m.buf == nil && !m.refusable { // the connection ends, and its end does not count these bytes again
-		l.in.consume(int(m.n))
+		m.lane.in.consume(int(m.n))
 	}
-	hasPassed := m.attempts > 0
-	x.classes.use(f.Tag) // until the refusal is written
-	m.release()
+	m.lane.x.classes.use(m.tag)
+	return refusedMessage{m.frame(), m.item.Cost, m.attempts > 0}
+}
+
+// refuse tells the client that a message is refused.
+func (l *lane) refuse(r refusedMessage) {
+	x, f := l.x, r.frame
 	if !f.Refusable {
 		x.classes.disuse(x.now, f.Tag)
 		x.host.Fail(stats.Overflow)
@@ -33,15 +49,15 @@ func (m *message) refuse(reason stats.Reason) {
 	switch {
 	case f.Close:
 		l.state = discarding
-	case x.protocol.isHTTP() && !l.found.whole && !hasPassed: // in other protocols, found may be a later message
+	case x.protocol.isHTTP() && !l.found.whole && !r.hasPassed: // in other protocols, found may be a later message
 		l.waste.begin()
 	}
 	if x.link.Refuse(f, x.down.body.remaining == 0) {
-		x.refusals.write(f, cost)
+		x.refusals.write(f, r.cost)
 		x.classes.disuse(x.now, f.Tag)
 		return
 	}
-	x.refusals.due = append(x.refusals.due, dueRefusal{f.Tag, cost})
+	x.refusals.due = append(x.refusals.due, dueRefusal{f.Tag, r.cost})
 }
 
 // refusals writes refusals to the client. HTTP answers requests in their order. So there a refusal

@@ -43,11 +43,11 @@ func (x *Exchange) Reroute(now time.Time, gone map[*shaper.Class]bool, back *sha
 
 // reclassify follows a reload with the message that is found and has entered no class yet.
 func (l *lane) reclassify() {
-	switch {
-	case l.state == peeking:
-		l.reread() // since then the body has been read behind it
-	case l.state != handling || l.found.message.Kind != frame.Counted:
+	if !l.hasNew() {
 		return
+	}
+	if l.state == peeking {
+		l.reread() // since then the body has been read behind it
 	}
 	l.classify()
 	l.charge()

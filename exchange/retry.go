@@ -164,8 +164,8 @@ func (x *Exchange) forsake() bool {
 }
 
 // giveUp tells the client that messages were refused to which the provider gives no answer any more: those that
-// wait to be sent again, and those that have never left if the client can still be told. After a reload they may wait
-// behind others, which go on.
+// wait to be sent again, and those that have never left if the client can still be told, also one that has entered no
+// class yet. After a reload they may wait behind others, which go on.
 func (q *backlog) giveUp() {
 	gaveUp, all := false, q.lane.x.canDecline()
 	for tag, b := range q.classes {
@@ -182,6 +182,12 @@ func (q *backlog) giveUp() {
 		}
 		q.departed(uint16(tag))
 	}
+	if l := q.lane; all && !l.x.stopped && l.hasNew() {
+		gaveUp = true
+		m := l.newMessage(l.class(), l.found.tag)
+		m.close = true
+		m.refuse(stats.Reset)
+	}
 	if gaveUp {
 		q.lane.x.host.Revisit()
 	}
@@ -195,11 +201,11 @@ func (x *Exchange) canDecline() bool {
 		down.in.len() == down.body.remaining
 }
 
-// giveUpOn refuses a message that waits to be sent again.
+// giveUpOn refuses a message that waits to be sent. If its class has just let it go, Take releases it.
 func (q *backlog) giveUpOn(m *message) {
 	entered := m.place == queued
 	if q.take(m); entered && !m.drop() {
-		m.class.Tally().Dropped(stats.Reset, 1, int64(m.n))
+		q.lane.refuse(m.refused(stats.Reset))
 		return
 	}
 	m.refuse(stats.Reset)
