@@ -89,7 +89,7 @@ func (l *lane) readMore() bool {
 func (l *lane) find(n int, whole bool) bool {
 	l.state = handling
 	f := &l.found
-	f.message, f.size, f.whole, f.tokens, f.said, f.follower, f.heeded = *l.scan.Message(), n, whole, 0, said{}, nil, false
+	f.message, f.size, f.whole, f.tokens, f.said, f.follower, f.heeded, f.lost = *l.scan.Message(), n, whole, 0, said{}, nil, false, false
 	f.open = !whole && (l.isUp() || f.message.Answers)
 	if f.message.Kind == frame.Counted {
 		l.classify()

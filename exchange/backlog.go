@@ -163,6 +163,7 @@ func (q *backlog) dropList(of *list, reason stats.Reason) {
 	for m := of.last; m != nil; m = of.last {
 		entered := m.place == queued
 		q.take(m)
+		q.lane.found.lost = true // if its body is still to come, m is the message that was found
 		if m.class != nil {
 			m.class.Tally().Dropped(reason, 1, int64(m.n))
 		}

@@ -71,7 +71,7 @@ func TestARequestThatIsAboutToLeaveIsRefusedIfTheServerEnds(t *testing.T) {
 			about.Owner.Leave(w.Now)
 			w.wait(5 * time.Second)
 			class := w.classes["c"]
-			if n := class.Stats.Refused[stats.Reset].Items.Load(); string(w.Up.Got) != c.left || n != 1 {
+			if n := class.Stats.Refused[stats.Reset].Items.Load(); string(w.Up.Got) != c.left || n != 1 || class.Stats.Dropped[stats.Reset].Items.Load() > 0 {
 				t.Errorf("%s, %v: %q has left, and %d were refused", name, end, w.Up.Got, n)
 			}
 		}
@@ -95,7 +95,7 @@ func TestARequestThatHasEnteredNoClassIsRefusedIfTheServerEnds(t *testing.T) {
 		w.wait(time.Minute)
 		w.Finish(stats.OK)
 		of := w.classes["c"].Stats
-		if n := of.Refused[stats.Reset].Items.Load(); string(w.Up.Got) != get || n != 1 {
+		if n := of.Refused[stats.Reset].Items.Load(); string(w.Up.Got) != get || n != 1 || of.Dropped[stats.Reset].Items.Load() > 0 {
 			t.Errorf("%v: %q has left, and %d were refused", end, w.Up.Got, n)
 		}
 	}

@@ -123,15 +123,22 @@ func (l *lane) drop(reason stats.Reason) {
 }
 
 // dropFound tells that the message that was found is dropped, if somebody follows it, and counts the bytes
-// that are lost.
-func (l *lane) dropFound(reason stats.Reason, lost int) {
-	if f := l.found.follower; f != nil {
-		f.Dropped(l.x.now, reason)
+// that are lost. If they are the rest of a message that counts already, the number of messages stays.
+func (l *lane) dropFound(reason stats.Reason, bytes int) {
+	f, items := &l.found, int64(1)
+	if f.follower != nil {
+		f.follower.Dropped(l.x.now, reason)
 	}
-	l.found.follower = nil
-	if class := l.class(); class != nil && lost > 0 {
-		class.Tally().Dropped(reason, 1, int64(lost))
+	f.follower = nil
+	class := l.class()
+	if class == nil || bytes == 0 {
+		return
 	}
+	if f.open && f.lost {
+		items = 0
+	}
+	f.lost = true
+	class.Tally().Dropped(reason, items, int64(bytes))
 }
 
 // linger ends the connection soon, since the client has been told that it ends. What the client

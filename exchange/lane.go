@@ -52,6 +52,7 @@ type found struct {
 	follower Follower // is told what becomes of it; nil: nobody
 	heeded   bool     // its class knows what it says about the rate
 	open     bool     // it is a request or an answer, and its body has not ended
+	lost     bool     // it counts as dropped or refused already
 }
 
 // said is what the body of a message has said that the message costs, in each unit in which a class has

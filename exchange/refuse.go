@@ -34,6 +34,7 @@ func (m *message) refused(reason stats.Reason) refusedMessage {
 	if m.buf == nil && !m.refusable { // the connection ends, and its end does not count these bytes again
 		m.lane.in.consume(int(m.n))
 	}
+	m.lane.found.lost = true // see dropList
 	m.lane.x.classes.use(m.tag)
 	return refusedMessage{m.frame(), m.item.Cost, m.attempts > 0}
 }
