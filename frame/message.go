@@ -24,7 +24,7 @@ type Message struct {
 	InOrder   bool // it is Control, and must not overtake messages that wait
 	Refusable bool // the protocol can refuse it
 	// Repeatable says that a request may be sent again on the same connection if an answer
-	// has Throttle.Refused.
+	// has Throttle.Refused and not Ends.
 	Repeatable bool
 	Close      bool // if it is refused, the connection ends after the refusal
 
@@ -70,7 +70,7 @@ type Description struct {
 // A Throttle is what a response says about the client's rate.
 type Throttle struct {
 	Limited bool // the provider refused the request because of the rate
-	Refused bool // it refused all of it, for that reason alone, and the connection goes on
+	Refused bool // it refused all of it, for that reason alone
 
 	// Congestion is congestion_state of SMPP 5.0 plus one: 1 means idle, and 101 means
 	// congested. 0 means that the response does not say.

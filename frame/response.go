@@ -64,7 +64,7 @@ func (d *httpResponses) describe(p []byte, h *head, asked pending, tag uint16) E
 	if d.answering {
 		d.message.Tag = tag
 		d.message.Ends = d.message.Last || !h.isBodiless(asked) && h.length > MaxSwallow
-		d.message.Throttle.Refused = h.status == 429 && !d.message.Ends
+		d.message.Throttle.Refused = h.status == 429
 	}
 	if final && asked&leaves != 0 {
 		d.link.leaving = false
