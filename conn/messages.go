@@ -21,7 +21,8 @@ type messages struct {
 	up, down lane
 	counted  int // requests in flight that the target of the session counts
 
-	lingering alarm // resets a client that was told that the session ends
+	lingering    alarm     // closes a session of whose end the client was told
+	lingersUntil time.Time // when it does at the latest; zero: the client was not told
 }
 
 // newMessages returns the relay of a session whose directions are in their classes.
@@ -191,29 +192,34 @@ func (m *messages) Revisit() { m.session.poller.Revisit(m.session) }
 // Fail implements exchange.Host.
 func (m *messages) Fail(result stats.Result) { m.session.fail(result) }
 
-// Cut implements exchange.Host.
-func (m *messages) Cut(result stats.Result) { m.down.direction.cutOff(result) }
-
-// lingerTimeout is how long a client may take to end the session after it was told of the end.
-const lingerTimeout = 2 * time.Second
+// How long a client may take to end the session after it was told of the end. A client that was refused may have to
+// send a long body first, before it reads why. So the session waits for it as nginx does (lingering_timeout and
+// lingering_time): until it has sent nothing for refusedTimeout, and for mostLinger in all.
+const (
+	lingerTimeout  = 2 * time.Second
+	refusedTimeout = 5 * time.Second
+	mostLinger     = 30 * time.Second
+)
 
 // Linger implements exchange.Host.
 func (m *messages) Linger(result stats.Result) {
-	m.lingering.after(lingerTimeout, m.session, func() {
-		if result == stats.Aged {
-			m.Retire()
-		} else {
-			m.session.finish(result)
-		}
-	})
+	now := time.Now()
+	if m.lingersUntil.IsZero() {
+		m.lingersUntil = now.Add(mostLinger)
+	}
+	timeout := lingerTimeout
+	if result == stats.Overflow {
+		timeout = refusedTimeout
+	}
+	m.lingering.after(min(timeout, m.lingersUntil.Sub(now)), m.session, func() { m.Close(result) })
 }
 
-// Retire implements exchange.Host: it ends an old session well, so that both peers see a clean end.
-func (m *messages) Retire() {
+// Close implements exchange.Host.
+func (m *messages) Close(result stats.Result) {
 	t := m.session
 	t.client.close()
 	t.upstream.close()
-	t.finish(stats.Aged)
+	t.finish(result)
 }
 
 // age implements relay.

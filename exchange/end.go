@@ -12,9 +12,13 @@ import (
 // may wait.
 func (l *lane) finish() {
 	l.state = finishing
-	if l.out.flush() && !l.x.stopped {
-		l.state = ended
-		l.wire.End()
+	x := l.x
+	if !l.out.flush() || x.stopped {
+		return
+	}
+	l.state = ended
+	if l.wire.End(); !l.isUp() && x.told != stats.OK && !x.stopped {
+		x.leave()
 	}
 }
 
@@ -45,8 +49,13 @@ func (l *lane) cease() {
 }
 
 // discard reads and throws away what a peer sends after the client was told that the connection
-// ends. Closing with unread bytes would send a reset, which might overtake the refusal.
+// ends. Closing with unread bytes would send a reset, which might overtake the refusal. If the client does not read
+// what it gets, it has to wait.
 func (l *lane) discard() bool {
+	x := l.x
+	if x.told != stats.OK && x.down.state == finishing && x.down.out.isStuck() {
+		return false
+	}
 	passes := l.isUp() && l.x.retirement.ends && l.x.down.in.end == open
 	switch {
 	case !passes:
@@ -54,20 +63,28 @@ func (l *lane) discard() bool {
 	case !l.passAnswers():
 		return false
 	}
-	if l.read() {
-		return true
-	}
+	read := l.read()
 	switch {
-	case l.in.end == open || !l.isUp():
-	case l.x.told == stats.Aged && l.out.flush():
-		l.x.host.Retire()
-	case l.x.told == stats.Aged:
-	case l.x.down.state == ended && l.x.told == stats.OK:
+	case !l.isUp() || x.stopped:
+	case x.told != stats.OK:
+		if x.down.state == ended && read || l.in.end != open {
+			x.leave()
+		}
+	case x.down.state == ended && l.in.end != open:
 		l.finish()
-	case l.x.down.state == ended:
-		l.x.host.Cut(stats.Overflow)
 	}
-	return false
+	return read
+}
+
+// leave ends the connection, of which the client was told, if the client has ended it and all is written. Otherwise
+// the client has a while to do so.
+func (x *Exchange) leave() {
+	switch {
+	case x.up.in.end == open:
+		x.host.Linger(x.told)
+	case len(x.down.out.held) == 0 && x.up.out.flush():
+		x.host.Close(x.told)
+	}
 }
 
 // unbindSequence is the number of the unbind that ends an old connection of SMPP.
@@ -141,12 +158,14 @@ func (l *lane) dropFound(reason stats.Reason, bytes int) {
 	class.Tally().Dropped(reason, items, int64(bytes))
 }
 
-// linger ends the connection soon, since the client has been told that it ends. What the client
-// still sends is thrown away, unless it cannot be framed: then the connection ends by that.
+// linger ends the connection soon, since the client has been told that it ends. It does once all is written that the
+// client gets. What the client still sends is thrown away, unless it cannot be framed: then the connection ends by
+// that.
 func (x *Exchange) linger(result stats.Result) {
 	if x.up.state == breaking {
 		return
 	}
-	x.up.state, x.told = discarding, result
-	x.host.Linger(result)
+	if x.up.state, x.told = discarding, result; x.down.state != finishing {
+		x.leave()
+	}
 }

@@ -22,12 +22,12 @@ type Host interface {
 	Revisit()
 	// Fail ends the connection by a fault. The host first calls Flush.
 	Fail(stats.Result)
-	// Cut ends the connection by a fault too, but lets what was written arrive first.
-	Cut(stats.Result)
-	// Linger ends the connection soon. The client has been told already.
+	// Linger ends the connection as Close does, but first gives the client, which has been told that it ends, a
+	// while to end it. A further call says that the client still sends: it gets a while more.
 	Linger(stats.Result)
-	// Retire ends the connection well: it is old, and between two messages.
-	Retire()
+	// Close ends the connection well: it is between two messages, what was written still arrives, and both peers see
+	// a clean end.
+	Close(stats.Result)
 }
 
 // A Turn goes on with what a class has let go.

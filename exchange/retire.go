@@ -96,7 +96,7 @@ func (r *retirement) goOn() {
 	case !x.protocol.isHTTP() && r.quiet:
 		r.endQuietly()
 	case x.protocol.isHTTP() && r.isIdle():
-		x.host.Retire()
+		x.host.Close(stats.Aged)
 	}
 }
 
@@ -112,7 +112,7 @@ func (r *retirement) endQuietly() {
 		return // what it sent cannot be framed, or a write has ended the connection
 	}
 	if up.out.flush(); !x.stopped {
-		x.host.Retire()
+		x.host.Close(stats.Aged)
 	}
 }
 

@@ -49,7 +49,7 @@ func retrySchedule(t *testing.T, x *rand.Rand) {
 	}
 	r.drive()
 	r.pass(3 * time.Minute)
-	r.check(broken || r.Lingers || r.Over && r.Result != stats.OK)
+	r.check(broken || r.Lingers || r.Retired || r.Over && r.Result != stats.OK)
 	if r.Lingers && !broken {
 		r.endsGently()
 	}

@@ -214,14 +214,11 @@ func (l *link) Fail(stats.Result) {
 	l.close(stats.QueueFull)
 }
 
-// Cut implements exchange.Host.
-func (l *link) Cut(result stats.Result) { l.Fail(result) }
-
 // Linger implements exchange.Host. In a simulation, no refusal ends a connection.
 func (l *link) Linger(stats.Result) {}
 
-// Retire implements exchange.Host. In a simulation, no connection gets old.
-func (l *link) Retire() {}
+// Close implements exchange.Host. In a simulation, no connection gets old.
+func (l *link) Close(stats.Result) {}
 
 // close closes the connection, and drops what it holds.
 func (l *link) close(reason stats.Reason) {

@@ -69,14 +69,17 @@ func (h *Host) Fail(result stats.Result) {
 	h.Finish(result)
 }
 
-// Cut implements exchange.Host.
-func (h *Host) Cut(result stats.Result) { h.Finish(result) }
-
 // Linger implements exchange.Host.
 func (h *Host) Linger(stats.Result) { h.Lingers = true }
 
-// Retire implements exchange.Host.
-func (h *Host) Retire() { h.Retired = true }
+// Close implements exchange.Host. Whoever retires a connection finishes it.
+func (h *Host) Close(result stats.Result) {
+	if result == stats.Aged {
+		h.Retired = true
+	} else {
+		h.Finish(result)
+	}
+}
 
 // Finish ends the connection with a result, unless it has ended before.
 func (h *Host) Finish(result stats.Result) {
