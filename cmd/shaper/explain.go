@@ -109,13 +109,37 @@ func explanations(c *cli.Context, ask daemon.ExplainRequest) ([]policy.Explanati
 		if err != nil {
 			return nil, err
 		}
+		if err := expectable(c.String("expect"), p); err != nil {
+			return nil, err
+		}
 		return daemon.Explain(c.Context, p, ask)
 	}
 	d, err := client(c)
 	if err != nil {
 		return nil, err
 	}
+	if class := c.String("expect"); class != "" {
+		p, err := d.Policy(c.Context)
+		if err == nil {
+			err = expectable(class, &p)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
 	return d.Explain(c.Context, ask)
+}
+
+// expectable returns an error if a policy has no class of a name; "" is none.
+func expectable(class string, p *policy.Policy) error {
+	if _, known := p.Class(class); known || class == "" {
+		return nil
+	}
+	var names []string
+	for _, one := range p.Classes {
+		names = append(names, one.Name)
+	}
+	return usageError("--expect: %s", policy.NoClass(class, names))
 }
 
 func printExplanations(w io.Writer, all []policy.Explanation) {

@@ -90,6 +90,7 @@ func TestExplainWithoutADaemon(t *testing.T) {
 		{0, []string{otp}, "explain 10.0.0.1 --source-addr OTP1"},
 		{0, []string{otp}, "explain 10.0.0.1 --source-addr OTP1 --listener sms --expect otp"},
 		{1, []string{otp, `listener sms, port 2775: the class is "otp", and "bulk" is expected`}, "explain 10.0.0.1 --source-addr OTP1 --expect bulk"},
+		{64, []string{`--expect: there is no class "otpp"; did you mean "otp"?`}, "explain 10.0.0.1 --source-addr OTP1 --expect otpp"},
 		{0, []string{api}, "explain 10.0.0.1 --path /v1/x --method GET"},
 		{0, []string{"class bulk", "not rule 2", "method is not given"}, "explain 10.0.0.1 --path /v1/x"},
 		{0, []string{"listener sms", "listener web", "it looks at messages, and no message is given"}, "explain 10.0.0.1 --expect bulk"},
