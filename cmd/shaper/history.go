@@ -18,8 +18,8 @@ func historyCommand() *cli.Command {
 		Name:      "history",
 		Usage:     "show what has changed since the daemon started: when, by whom, before and after",
 		ArgsUsage: "[NAME]",
-		Description: "With NAME it shows only what has changed in the class, listener or device of that name, and changes with\n" +
-			"more than 100 parts, which may be about it. The daemon keeps the latest changes, and its log has all of\n" +
+		Description: "With NAME it shows only what has changed in the class, listener, fleet or device of that name, and changes\n" +
+			"with more than 100 parts, which may be about it. The daemon keeps the latest changes, and its log has all of\n" +
 			"them. Neither has more than 100 parts of one change.",
 		Flags:        []cli.Flag{jsonFlag(), watchFlag()},
 		Action:       watched(history),
@@ -34,12 +34,44 @@ func history(c *cli.Context) error {
 	return ask(c,
 		func(d *daemon.Client, c *cli.Context) (daemon.History, error) {
 			all, err := d.History(c.Context)
-			if name := c.Args().First(); name != "" {
-				all = about(all, name)
+			if name := c.Args().First(); err == nil && name != "" {
+				if all = about(all, name); len(all) == 0 {
+					return all, inForce(c, d, name)
+				}
 			}
 			return all, err
 		},
 		printHistory)
+}
+
+// inForce returns an error if the policy in force has no class, listener, fleet or device of a name.
+func inForce(c *cli.Context, d *daemon.Client, name string) error {
+	p, err := d.Policy(c.Context)
+	if err != nil {
+		return err
+	}
+	names := namesIn(&p)
+	if slices.Contains(names, name) {
+		return nil
+	}
+	return usageError("there is no class, listener, fleet or device %q, now or in the history; %s", name, policy.Hint(name, "names", names))
+}
+
+// namesIn returns the names of a policy's classes, listeners, fleets and devices.
+func namesIn(p *policy.Policy) (names []string) {
+	for _, class := range p.Classes {
+		names = append(names, class.Name)
+	}
+	for _, l := range p.Listeners {
+		names = append(names, l.Name)
+	}
+	for _, f := range p.Fleets {
+		names = append(names, f.Name)
+	}
+	for _, t := range p.TC {
+		names = append(names, t.Device)
+	}
+	return names
 }
 
 // about returns only the changes of something with a name, and those with parts that the history does not

@@ -29,6 +29,10 @@ func TestHistoryAndDiff(t *testing.T) {
 	if out := want(t, 0, nil, "history", "guest", "-c", p.path); out != "nothing has changed\n" {
 		t.Errorf("history of a class that has not changed prints %q", out)
 	}
+	if out := want(t, 0, nil, "history", "echo", "-c", p.path); out != "nothing has changed\n" {
+		t.Errorf("history of a listener that has not changed prints %q", out)
+	}
+	want(t, 64, []string{`there is no class, listener, fleet or device "slwo", now or in the history; did you mean "slow"?`}, "history", "slwo", "-c", p.path)
 	want(t, 0, []string{`"what": "set"`, `"number": 2`}, "history", "slow", "--json", "-c", p.path)
 }
 
