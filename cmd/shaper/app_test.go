@@ -228,6 +228,9 @@ func TestBashCompletes(t *testing.T) {
 	dir := t.TempDir()
 	os.Symlink(os.Args[0], filepath.Join(dir, "shaper"))
 	cmd := exec.Command(bash, "-c", `source <(shaper completion bash)
+compopt() { echo compopt "$@"; }
+COMP_WORDS=(shaper set a ra); COMP_CWORD=3; _shaper; echo "${COMPREPLY[@]}"
+COMP_WORDS=(shaper set a b); COMP_CWORD=3; _shaper; echo "${COMPREPLY[@]}"
 COMP_WORDS=(shaper sta); COMP_CWORD=1; _shaper; echo "${COMPREPLY[@]}"
 COMP_WORDS=(shaper status --j); COMP_CWORD=2; _shaper; echo "${COMPREPLY[@]}"
 COMP_WORDS=(shaper reload --); COMP_CWORD=2; _shaper; echo "${COMPREPLY[@]}"
@@ -236,7 +239,7 @@ COMP_WORDS=(shaper set a rate=1mbit --); COMP_CWORD=4; _shaper; echo "${COMPREPL
 COMP_WORDS=(shaper tc apply --j); COMP_CWORD=3; _shaper; echo "${COMPREPLY[@]}"`)
 	cmd.Env = append(os.Environ(), asShaper+"=1", "PATH="+dir+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
-	const want = "status\n--json\n--json --rollback-after --help\n--sort\n--json --for --help\n--json\n"
+	const want = "compopt -o nospace\nrate=\ncompopt -o nospace\nburst=\nstatus\n--json\n--json --rollback-after --help\n--sort\n--json --for --help\n--json\n"
 	if err != nil || string(out) != want {
 		t.Errorf("%v, %q", err, out)
 	}

@@ -14,13 +14,15 @@ import (
 
 // The scripts ask the program itself. So they know the commands and flags of this version, and the
 // classes of the running daemon. They ask for flags with "-" alone, and the shell picks those that
-// fit: after "--" there are no flags, so the program would run the command.
+// fit: after "--" there are no flags, so the program would run the command. A value follows a "=" without a blank;
+// fish knows that.
 
 const bashScript = `# bash completion for shaper: source <(shaper completion bash)
 _shaper() {
     local cur="${COMP_WORDS[COMP_CWORD]}" words=("${COMP_WORDS[@]:0:COMP_CWORD}") IFS=$'\n'
     [[ "$cur" == -* ]] && words+=(-)
     COMPREPLY=($(compgen -W "$("${words[@]}" --generate-bash-completion 2>/dev/null)" -- "$cur"))
+    if [[ "${COMPREPLY[0]}" == *= ]]; then compopt -o nospace; fi
 }
 complete -o bashdefault -o default -F _shaper shaper
 `
@@ -31,7 +33,8 @@ _shaper() {
     local -a asked=("${(@)words[1,CURRENT-1]}") found
     [[ "$words[CURRENT]" == -* ]] && asked+=(-)
     found=("${(@f)$("${asked[@]}" --generate-bash-completion 2>/dev/null)}")
-    compadd -a found
+    compadd -S '' -- ${(M)found:#*=}
+    compadd -- ${found:#*=}
     _files
 }
 # If zsh loads this file from fpath, the file is the function itself, the first time.
