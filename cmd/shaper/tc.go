@@ -169,7 +169,7 @@ func tcClear(c *cli.Context, k *tc.Kernel, p *policy.Policy, sections []policy.T
 	return forEachSection(c, sections, policy.Change{Op: "-"}, "cleared", func(section policy.TC) (int, error) {
 		d, err := k.Device(section.Device)
 		if errors.Is(err, tc.ErrNoDevice) {
-			return k.Sweep() // the device took its qdiscs with it, but not those of its mirror
+			return sweep(k, section) // the device took its qdiscs with it, but not those of its mirror
 		}
 		if err != nil {
 			return 0, err
@@ -180,6 +180,15 @@ func tcClear(c *cli.Context, k *tc.Kernel, p *policy.Policy, sections []policy.T
 		}
 		return k.Clear(d, plan)
 	})
+}
+
+// sweep removes the mirrors of devices that have gone. It is an error if there was none, and the name of the device
+// stands on the command line alone.
+func sweep(k *tc.Kernel, section policy.TC) (deleted int, err error) {
+	if deleted, err = k.Sweep(); deleted > 0 || err != nil || section.Class != "" {
+		return deleted, err
+	}
+	return 0, usageError("there is no network device %q, and the policy has no section [tc.%s]; `ip link` shows the devices", section.Device, section.Device)
 }
 
 // warnOfDaemon says of which sections a daemon puts back what was cleared.
