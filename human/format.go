@@ -8,6 +8,17 @@ import (
 	"shaper/stats"
 )
 
+// Plural returns a number of things: "1 class", "2 classes".
+func Plural[N int | int64 | uint64](n N, what string) string {
+	switch {
+	case n == 1:
+		return "1 " + what
+	case strings.HasSuffix(what, "s"):
+		what += "e"
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
 // Bytes returns a rounded number of bytes: "1.5KiB".
 func Bytes[N int64 | uint64](n N) string {
 	const units = "KMGTPE"

@@ -23,6 +23,11 @@ func TestFigures(t *testing.T) {
 			t.Errorf("%v is %s, want %s", d, got, want)
 		}
 	}
+	for n, want := range map[int64]string{0: "0 classes", 1: "1 class", 2: "2 classes"} {
+		if got := Plural(n, "class"); got != want {
+			t.Errorf("%d is %s, want %s", n, got, want)
+		}
+	}
 	now := time.Now()
 	for d, want := range map[time.Duration]string{-time.Second: "0s", 61 * time.Second: "1m1s", 50 * time.Hour: "2d2h"} {
 		if got := Elapsed(now.Add(-d), now); got != want {

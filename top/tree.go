@@ -138,7 +138,7 @@ func (m *model) details(c *web.Class) []line {
 	return []line{
 		text(m.ruler(c.Name), faint),
 		why,
-		text(fmt.Sprintf("%s; now %s, %s; %d items, %s; drain %s", rate, c.Now, percent(c.Load), c.Items, human.Bytes(c.Bytes), drainText(c)), plain),
+		text(fmt.Sprintf("%s; now %s, %s; %s, %s; drain %s", rate, c.Now, percent(c.Load), human.Plural(c.Items, "item"), human.Bytes(c.Bytes), drainText(c)), plain),
 		text(fmt.Sprintf("waited %s (p50), %s (p99); dropped %d, refused %d, throttled %s",
 			human.Duration(c.P50), human.Duration(c.P99), c.Dropped, c.Refused, throttledText(c, m.now)), plain),
 	}

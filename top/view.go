@@ -36,8 +36,8 @@ func (m *model) head() line {
 		return text("shaper", bold)
 	}
 	s := m.summary
-	out := line{{"shaper " + s.Version, bold}, {fmt.Sprintf(", %s, up since %s, policy %s, %d sessions",
-		s.State, clock(s.Started, m.now), s.PolicyHash, s.Sessions), plain}}
+	out := line{{"shaper " + s.Version, bold}, {fmt.Sprintf(", %s, up since %s, policy %s, %s",
+		s.State, clock(s.Started, m.now), s.PolicyHash, human.Plural(s.Sessions, "session")), plain}}
 	if !s.ReloadOK {
 		out = append(out, span{", the LAST RELOAD FAILED", hot})
 	}
@@ -61,7 +61,7 @@ func (m *model) subject() line {
 			set = "; * by shaper set"
 		}
 	}
-	out := fmt.Sprintf("%d classes, something waits in %d%s", m.tree.Total, waiting, set)
+	out := fmt.Sprintf("%s, something waits in %d%s", human.Plural(m.tree.Total, "class"), waiting, set)
 	if n := len(m.tree.Classes); n < m.tree.Total {
 		out += fmt.Sprintf("; only the %d in which most waits are here", n)
 	}

@@ -34,6 +34,17 @@ func TestFrames(t *testing.T) {
 	golden(t, "help-100x24.txt", m.view())
 }
 
+// One is no plural.
+func TestOneOfAKind(t *testing.T) {
+	one := web.Class{Name: "slow", Rate: "1mbit", Now: "0bit"}
+	one.Items = 1
+	m := shown(100, 24, one)
+	m.summary.Sessions = 1
+	if got := m.head().String() + "\n" + m.subject().String(); !strings.HasSuffix(got, ", 1 session\n1 class, something waits in 1") {
+		t.Errorf("it says %q", got)
+	}
+}
+
 func TestFramesOfClass(t *testing.T) {
 	for _, size := range [][2]int{{80, 24}, {200, 60}, {60, 12}} {
 		m := shown(size[0], size[1], classes()...)

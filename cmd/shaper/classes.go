@@ -223,9 +223,9 @@ func limitLines(line func(name, value string), c daemon.Class) {
 func countLines(line func(name, value string), c daemon.Class) {
 	for d := range stats.Directions() {
 		v := c.Sent[d]
-		sent := fmt.Sprintf("%s, %s, %s, %s", human.Bytes(v.Bytes), plural(v.Packets, "packet"), plural(v.Messages, "message"), plural(v.Connections, "connection"))
+		sent := fmt.Sprintf("%s, %s, %s, %s", human.Bytes(v.Bytes), human.Plural(v.Packets, "packet"), human.Plural(v.Messages, "message"), human.Plural(v.Connections, "connection"))
 		if v.Tokens > 0 {
-			sent += ", " + plural(v.Tokens, "token")
+			sent += ", " + human.Plural(v.Tokens, "token")
 		}
 		line("sent "+d.String(), sent)
 	}
@@ -255,7 +255,7 @@ func lossText(l stats.LossReading) string {
 	if l.Items == 0 {
 		return ""
 	}
-	return plural(l.Items, "item") + ", " + human.Bytes(l.Bytes)
+	return human.Plural(l.Items, "item") + ", " + human.Bytes(l.Bytes)
 }
 
 // throttled returns how often the provider has said "too fast" to a class.

@@ -73,7 +73,7 @@ func printFleet(w io.Writer, f daemon.Fleet) {
 	if !f.Up {
 		state = "AWAY"
 	}
-	fmt.Fprintf(w, "fleet %s  %s  %s  %s\n", f.Name, strings.Join(f.Addresses, ", "), state, plural(uint64(max(f.Members, 0)), "member"))
+	fmt.Fprintf(w, "fleet %s  %s  %s  %s\n", f.Name, strings.Join(f.Addresses, ", "), state, human.Plural(uint64(max(f.Members, 0)), "member"))
 	text := fmt.Sprintf("calls %d, of which %d failed; %s each; the clock is wrong by at most %s", f.Calls, f.Failures, short(f.CallTime), short(f.ClockError))
 	if f.Headroom > 0 {
 		text += fmt.Sprintf(", and a slot may be late by %s", short(f.Headroom))

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -14,14 +13,6 @@ func printJSON(c *cli.Context, v any) error {
 	out := json.NewEncoder(c.App.Writer)
 	out.SetIndent("", "  ")
 	return out.Encode(v)
-}
-
-// plural returns a number and what it counts: "1 item", "2 items".
-func plural[N int | int64 | uint64](n N, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func timestamp(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }

@@ -176,7 +176,7 @@ func printReport(w io.Writer, r *simulate.Report) {
 // printFleetReport prints each class, and under it what each member did with it. USED is of the limit: of a shared
 // class, of the whole fleet's.
 func printFleetReport(w io.Writer, r *simulate.Report) {
-	fmt.Fprintf(w, "%s  %s, %s, %s, store %s away\n\n", r.Policy, r.Hash, human.Duration(r.Period), plural(uint64(len(r.Members)), "member"), human.Duration(r.StoreDelay))
+	fmt.Fprintf(w, "%s  %s, %s, %s, store %s away\n\n", r.Policy, r.Hash, human.Duration(r.Period), human.Plural(uint64(len(r.Members)), "member"), human.Duration(r.StoreDelay))
 	t := table{header: []string{"CLASS", ">LIMIT", ">OFFERED", ">LEFT", ">DROPPED", ">REFUSED", ">WAITING", ">P50", ">P99", ">MAX", ">USED", ">GAP", ">CALLS/S"},
 		spare: []string{"P50", "MAX", "DROPPED", "REFUSED", "LIMIT"}}
 	add := func(name, limit string, c simulate.Class) {

@@ -45,9 +45,9 @@ func printStatus(w io.Writer, s daemon.Status, now time.Time) {
 	up, down := s.Totals.Sent[stats.Upstream], s.Totals.Sent[stats.Downstream]
 	fmt.Fprintf(w, "sessions  %d open, %d ended\n", s.Totals.Sessions, s.Totals.Ended)
 	fmt.Fprintf(w, "sent      %s to upstreams, %s to clients\n", human.Bytes(up.Bytes), human.Bytes(down.Bytes))
-	fmt.Fprintf(w, "backlog   %s, %s\n", plural(s.Totals.BacklogItems, "item"), human.Bytes(s.Totals.BacklogBytes))
-	fmt.Fprintf(w, "dropped   %s, %s\n", plural(s.Totals.Dropped.Items, "item"), human.Bytes(s.Totals.Dropped.Bytes))
-	fmt.Fprintf(w, "refused   %s, %s\n", plural(s.Totals.Refused.Items, "item"), human.Bytes(s.Totals.Refused.Bytes))
+	fmt.Fprintf(w, "backlog   %s, %s\n", human.Plural(s.Totals.BacklogItems, "item"), human.Bytes(s.Totals.BacklogBytes))
+	fmt.Fprintf(w, "dropped   %s, %s\n", human.Plural(s.Totals.Dropped.Items, "item"), human.Bytes(s.Totals.Dropped.Bytes))
+	fmt.Fprintf(w, "refused   %s, %s\n", human.Plural(s.Totals.Refused.Items, "item"), human.Bytes(s.Totals.Refused.Bytes))
 	printLateness(w, s.Pacers)
 	t := table{header: []string{"LISTENER", "WHERE", ">OPEN", ">OK", ">FAILED"}}
 	for _, l := range s.Listeners {
