@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"math"
 	"path/filepath"
 	"strconv"
@@ -25,7 +26,7 @@ func parseBurst(s string) (Burst, error) {
 	}
 	count, err := unit.ParseCount(s)
 	if err != nil {
-		return Burst{}, complain(burstForm, "%q is neither a size nor a count", s)
+		return Burst{}, complain(burstForm, "%s", neither(s))
 	}
 	return positive(Burst(count), count.N, burstForm, s)
 }
@@ -38,9 +39,23 @@ func parseQueue(s string) (Queue, error) {
 	}
 	count, err := unit.ParseCount(s)
 	if err != nil {
-		return Queue{}, complain(queueForm, "%q is neither a size nor a count", s)
+		return Queue{}, complain(queueForm, "%s", neither(s))
 	}
 	return positive(Queue{Items: count}, count.N, queueForm, s)
+}
+
+// neither says why a text is neither a size nor a count. If it has the unit of one of them, that one says it.
+func neither(s string) string {
+	named := "1 " + strings.TrimLeft(s, "0123456789., ")
+	_, noSize := unit.ParseSize(s)
+	_, noCount := unit.ParseCount(s)
+	if _, err := unit.ParseSize(named); err == nil {
+		return complaintOf(noSize).problem
+	}
+	if _, err := unit.ParseCount(named); err == nil {
+		return complaintOf(noCount).problem
+	}
+	return fmt.Sprintf("%q is neither a size nor a count", s)
 }
 
 // positive returns v if n is above 0. Else no item would ever pass.

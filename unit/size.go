@@ -46,7 +46,7 @@ func parseSize(s string) (Size, error) {
 	}
 	amount, err := number.times(factor, 1)
 	if err != nil || amount.num/amount.den > maxAmount {
-		return 0, errTooLarge
+		return 0, fmt.Errorf("%w: the largest is %q", errTooLarge, Size(maxAmount).String())
 	}
 	if amount.den != 1 {
 		return 0, errors.New("it is not a whole number of bytes")
@@ -102,7 +102,7 @@ func parseCount(s string) (Count, error) {
 		return Count{}, errors.New("it is not a whole number")
 	}
 	if number.num > maxAmount {
-		return Count{}, errTooLarge
+		return Count{}, fmt.Errorf("%w: the largest is %d", errTooLarge, int64(maxAmount))
 	}
 	return Count{number.num, kind}, nil
 }

@@ -43,7 +43,7 @@ func TestParseSizeErrors(t *testing.T) {
 		"64K":     `"K" is not a unit of a size`,
 		"1mbit":   `"mbit" is not a unit of a size`,
 		"1.5B":    `it is not a whole number of bytes`,
-		"9TiB":    `it is too large`,
+		"9TiB":    `it is too large: the largest is "8TiB"`,
 		"9e9B":    `"e9B" is not a unit of a size`,
 		"64KiB/s": `"KiB/s" is not a unit of a size`,
 	} {
@@ -87,7 +87,7 @@ func TestParseCountErrors(t *testing.T) {
 		"500 bytes":         `"bytes" is not a unit of a count`,
 		"500 msgs":          `"msgs" is not a unit of a count`,
 		"1.5 packets":       `it is not a whole number`,
-		"8796093022209 pkt": `it is too large`,
+		"8796093022209 pkt": `it is too large: the largest is 8796093022208`,
 	} {
 		_, err := ParseCount(text)
 		want = `"` + text + `" is not a count: ` + want + `; a count is like "500 messages", "10 packets" or "1000 items"`
