@@ -37,6 +37,8 @@ func (c upstreamChecker) health(key string, l *Listener) {
 		c.wrong(key, "the listener is for udp, and an upstream of datagrams cannot be asked", "leave it out")
 	case kinds > 1:
 		c.wrong(key, "an address is checked in one way", "one of tcp, http and smpp")
+	case kinds == 0 && c.given(key+".tcp"): // nothing else asks for a check either
+		c.wrong(key+".tcp", "false leaves no check", `true, or http or smpp in its place; without health, only an address that a session could not reach is checked`)
 	case h.Timeout > h.Every:
 		c.wrong(key+".timeout", fmt.Sprintf("%q is longer than every, %q", h.Timeout, h.Every), "at most every")
 	}
