@@ -13,15 +13,15 @@ func isTable(r *report, key string, n *node, header string) bool {
 	return n.kind == aTable
 }
 
-// find returns the field of a key, or an error if there is none.
-func find[T any](fields []field[T], name string) (f field[T], err error) {
+// find returns the field of a key, or an error if there is none. given are the keys that the section has.
+func find[T any](fields []field[T], name string, given ...string) (f field[T], err error) {
 	for _, f := range fields {
 		if f, ok := f.member(name); ok {
 			return f, nil
 		}
 	}
 	supported := namesOf(fields, field[T].key)
-	if err := checkKey(name, supported); err != nil {
+	if err := checkKey(name, supported, given...); err != nil {
 		return f, err
 	}
 	return fields[slices.Index(supported, name)], nil
@@ -40,12 +40,12 @@ func (f field[T]) member(key string) (field[T], bool) {
 	return f, true
 }
 
-// checkKey returns an error if a key is not supported.
-func checkKey(name string, supported []string) error {
+// checkKey returns an error if a key is not supported. given are the keys that the section has.
+func checkKey(name string, supported []string, given ...string) error {
 	if slices.Contains(supported, name) {
 		return nil
 	}
-	return complain(instead(name, supported), "unknown key")
+	return complain(instead(name, supported, given...), "unknown key")
 }
 
 // decode reads a table of the file into a value that holds the defaults. It reports a missing
@@ -53,10 +53,11 @@ func checkKey(name string, supported []string) error {
 func decode[T any](r *report, key string, table *node, into *T, fields []field[T], whole bool) {
 	r.at[key] = table.at
 	supported := namesOf(fields, field[T].key)
+	given := namesOf(table.keys, func(e entry) string { return e.name })
 	for _, e := range table.keys {
-		f, err := find(fields, e.name)
+		f, err := find(fields, e.name, given...)
 		if err != nil {
-			if near := meant(e.name, supported); near != "" && table.get(near) == nil {
+			if near := meant(e.name, supported, given...); near != "" && table.get(near) == nil {
 				r.bad[plainKey(join(key, near))] = true // it is probably misspelt, neither missing nor left out
 			}
 			c := complaintOf(err)

@@ -7,15 +7,15 @@ import (
 )
 
 // foreign are words of tc, nginx, HAProxy and others, and the keys and sections that mean the same
-// here. The first that a section has counts.
+// here. Of those that a section supports, the first counts that it does not have yet.
 var foreign = map[string][]string{
 	"frontend": {"listener"}, "proxy": {"listener"}, "server": {"listener", "upstream"}, "port": {"listen"}, "address": {"listen", "http"},
 	"backend": {"upstream"}, "default_backend": {"upstream"}, "proxy_pass": {"upstream"}, "servers": {"upstream"}, "target": {"upstream"},
 	"global": {"daemon"}, "settings": {"daemon"}, "general": {"daemon"}, "redis": {"fleet", "shared"}, "store": {"fleet", "shared"},
 	"interface": {"tc"}, "device": {"tc"}, "qdisc": {"tc"}, "acl": {"rule"}, "match": {"rule"}, "filter": {"rule"},
-	"limit": {"rate", "class"}, "limits": {"also", "class"}, "bandwidth": {"rate"}, "speed": {"rate"}, "limit_rate": {"rate"}, "cir": {"rate"},
+	"limit": {"rate", "queue", "class"}, "limits": {"also", "class"}, "bandwidth": {"rate"}, "speed": {"rate"}, "limit_rate": {"rate"}, "cir": {"rate"},
 	"max_rate": {"ceil"}, "peak": {"ceil"}, "pir": {"ceil"}, "bucket": {"burst"}, "capacity": {"burst"}, "cbs": {"burst"},
-	"interval": {"window"}, "period": {"window"}, "buffer": {"queue"}, "backlog": {"queue"}, "queue_size": {"queue"}, "quantum": {"weight"},
+	"latency": {"max_wait"}, "max_delay": {"max_wait"}, "interval": {"window"}, "period": {"window"}, "buffer": {"queue"}, "backlog": {"queue"}, "queue_size": {"queue"}, "quantum": {"weight"},
 	"prio": {"priority"}, "type": {"algorithm", "protocol"}, "key": {"per"}, "by": {"per"}, "maxconn": {"max_connections", "max_sessions"},
 	"concurrency": {"in_flight"}, "timeout": {"idle_timeout", "max_wait", "deadline"},
 	"src": {"source"}, "source_ip": {"source"}, "client": {"source"}, "sport": {"source_port"}, "dst": {"destination"}, "dest": {"destination"},
@@ -26,12 +26,29 @@ var foreign = map[string][]string{
 	"metrics": {"http"}, "dashboard": {"http"}, "socket": {"control", "listen"}, "pieces": {"include"}, "includes": {"include"},
 }
 
-// meant returns the one of the keys of a section that was probably meant by an unknown one, or "".
-func meant(name string, supported []string) string {
-	for _, ours := range foreign[strings.ToLower(name)] {
-		if slices.Contains(supported, ours) {
-			return ours
+// explained are words of others that mean more here than one key, and what to write. key is one that a section
+// supports in which that helps.
+var explained = map[string]struct{ key, remedy string }{
+	"nodelay": {"burst", atOnce}, "delay": {"burst", atOnce}, // of nginx
+	"header": {headersKey, ofField}, "headers": {headersKey, ofField}, "hdr": {headersKey, ofField}, "http_header": {headersKey, ofField},
+}
+
+const (
+	atOnce  = `algorithm = "token" with a burst lets so much leave at once, and max_wait says how long the rest may wait`
+	ofField = `a rule names the field in the key, with quotes: "header:X-Api-Key" = "abc"`
+)
+
+// meant returns the one of the keys of a section that was probably meant by an unknown one, or "". given are
+// the keys that the section has.
+func meant(name string, supported []string, given ...string) string {
+	ours := slices.DeleteFunc(slices.Clone(foreign[strings.ToLower(name)]), func(key string) bool { return !slices.Contains(supported, key) })
+	for _, key := range ours {
+		if !slices.Contains(given, key) {
+			return key
 		}
+	}
+	if len(ours) > 0 {
+		return ours[0]
 	}
 	return nearest(name, supported)
 }
@@ -46,9 +63,13 @@ type owner struct {
 var owners []owner
 
 // instead says what to write for a key that the section with these keys does not support: the key that
-// was probably meant, the sections that have it, or else all that is supported.
-func instead(name string, supported []string) string {
-	if ours := meant(name, supported); ours != "" {
+// was probably meant, the sections that have it, or else all that is supported. given are the keys that the section has.
+func instead(name string, supported []string, given ...string) string {
+	word, _, _ := strings.Cut(strings.ToLower(name), ".")
+	if e := explained[word]; e.key != "" && slices.Contains(supported, e.key) {
+		return e.remedy
+	}
+	if ours := meant(name, supported, given...); ours != "" {
 		return fmt.Sprintf("did you mean %q?", ours)
 	}
 	isSection := slices.ContainsFunc(owners, func(o owner) bool { return slices.Equal(o.keys, supported) })

@@ -82,7 +82,7 @@ func (h HeaderPatterns) String() string { return headerKey + h.Name + " " + notS
 
 // headerFields are the keys header:NAME of a rule.
 var headerFields = field[Rule]{
-	name: headerKey + "NAME", takes: texts | lists, form: patternForm, isSecret: true,
+	name: headersKey, takes: texts | lists, form: patternForm, isSecret: true,
 	set: func(r *Rule, s string) error { return r.addHeader("NAME", s) },
 	get: func(r *Rule) string { return list(r.Header) },
 	apart: func(r *Rule) string {

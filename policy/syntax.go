@@ -35,12 +35,20 @@ func parseNodes(r *report, data []byte) (root *node, whole bool) {
 		found++
 		offset := b.base + err.offset
 		if offset != last {
-			r.wrongAt(b.start+offset, "syntax", err.message, tomlForm)
+			r.wrongAt(b.start+offset, "syntax", err.message, syntaxForm(data[offset:]))
 		}
 		b.resume(offset, offset == last)
 		last = offset
 	}
 	return root, last < 0
+}
+
+// syntaxForm says what is allowed where the rest of a file is not TOML.
+func syntaxForm(rest []byte) string {
+	if len(rest) > 1 && rest[0] == ':' && isName(string(rest[1])) { // not "key: value"
+		return `a key with a colon needs quotes: "header:X-Api-Key" = "abc"`
+	}
+	return tomlForm
 }
 
 // A syntaxError is an error of go-toml; the offset is relative to builder.base.

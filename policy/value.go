@@ -125,6 +125,9 @@ func parseInclude(s string) (string, error) {
 // headerKey is what the keys of a rule about fields of HTTP begin with.
 const headerKey = "header:"
 
+// headersKey stands for all of them.
+const headersKey = headerKey + "NAME"
+
 const (
 	headerNameForm = `the name of a field, like "header:X-Api-Key"`
 	fieldNameForm  = `the name of a field, like "X-Cost"`
