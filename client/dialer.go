@@ -26,7 +26,7 @@ func NewDialer(rate string, burst int) (*Dialer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := limits.check("udp"); err != nil { // DialContext checks the network itself
+	if err := limits.check(anyNetwork); err != nil { // DialContext checks the network itself
 		return nil, err
 	}
 	return &Dialer{Limits: limits}, nil

@@ -21,10 +21,16 @@ type Limits struct {
 	Open  *shaper.Class // connections that open, and how many are open at once (max_connections)
 }
 
+// anyNetwork stands for one that is not known yet, of streams or of messages.
+const anyNetwork = "any"
+
 // check returns an error if Read or Write counts nothing of what a network carries.
 func (l Limits) check(network string) error {
 	messages, why := keepsMessages(network), "a stream has none"
-	if messages {
+	switch {
+	case network == anyNetwork:
+		messages, why = true, "a connection has none"
+	case messages:
 		why = "a datagram has none"
 	}
 	for _, class := range []*shaper.Class{l.Read, l.Write} {

@@ -42,7 +42,7 @@ func TestErrors(t *testing.T) {
 		{transport, "20 requests/s", 0, `client: "20 requests/s" is not a rate: "requests" is not a unit of a rate; write "20 messages/s"`},
 		{transport, "1mbit", 0, `client: "1mbit" counts bytes, and a request is a message: it would never limit; a rate here is like "20 messages/s"`},
 		{dialer, "1 Mbps", 0, `client: "1 Mbps" is not a rate: "Mbps" is not a unit of a rate; write "1mbit" for bits, or "1MB/s" for bytes`},
-		{dialer, "20 messages/s", 0, `client: "20 messages/s" counts messages, and a datagram has none: it would never limit; a rate here is like "1mbit"`},
+		{dialer, "20 messages/s", 0, `client: "20 messages/s" counts messages, and a connection has none: it would never limit; a rate here is like "1mbit"`},
 		{dialer, "100 packets/s", 0, ""},
 		{listener, "100 packets/s", 0, `client: "100 packets/s" counts packets, and a stream has none: it would never limit; a rate here is like "1mbit"`},
 		{listener, "10 connections/s", 0, ""},
