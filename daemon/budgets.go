@@ -1,29 +1,12 @@
 package daemon
 
 import (
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
-	"shaper/policy"
 	"shaper/shaper"
 	"shaper/state"
 	"shaper/stats"
 )
-
-// stateFile returns the path of the file that the key daemon.state means; "" for none.
-func stateFile(key string) string {
-	if key != policy.StateOfService {
-		return key
-	}
-	// systemd separates several directories by colons (systemd.exec(5))
-	dir, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":")
-	if dir == "" {
-		return ""
-	}
-	return filepath.Join(dir, "state")
-}
 
 // openState returns the state file of a policy: the current one if the path is the same, else a
 // new one, which the caller puts in force or discards. It is nil if the policy has none.

@@ -168,6 +168,29 @@ func errorText(err error) string {
 	return err.Error() + "\n"
 }
 
+// CheckFiles says of a state file what a start would say. A directory that is missing may be made until then.
+func TestCheckStateFile(t *testing.T) {
+	dir := t.TempDir()
+	for path, want := range map[string][2]string{ // a warning, and an error
+		dir + "/state": {},
+		dir + "/no/st": {"p.toml:2:9: daemon.state: write to " + dir + "/no: no such file or directory; " + needsStateDir},
+		dir:            {"", "p.toml:2:9: daemon.state: open " + dir + ": it is not a regular file; " + needsStateFile},
+	} {
+		p, _, err := policy.Parse("p.toml", []byte("[daemon]\nstate = \""+path+"\"\n[class.a]\nrate = \"1mbit\"\n[listener.x]\nlisten = \"127.0.0.1:0\"\nupstream = \"echo:\"\nclass = \"a\"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		warnings, err := CheckFiles(p)
+		said := [2]string{warnings.Error()}
+		if err != nil {
+			said[1] = err.Error()
+		}
+		if said != want {
+			t.Errorf("%s: it says %q, want %q", path, said, want)
+		}
+	}
+}
+
 // A file that CheckFiles may not read is not checked. A warning says so.
 func TestCheckFilesWithoutPermission(t *testing.T) {
 	obeyModes(t)

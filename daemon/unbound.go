@@ -4,7 +4,9 @@ import (
 	"errors"
 	"io/fs"
 	"net"
+	"os"
 	"os/user"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -159,8 +161,21 @@ func remedyState(err error) string {
 	return needsStateDir
 }
 
+// stateFile returns the path of the file that the key daemon.state means; "" for none.
+func stateFile(key string) string {
+	if key != policy.StateOfService {
+		return key
+	}
+	// systemd separates several directories by colons (systemd.exec(5))
+	dir, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":")
+	if dir == "" {
+		return ""
+	}
+	return filepath.Join(dir, "state")
+}
+
 // CheckFiles reads the certificates, keys and passwords that a policy names, and returns the mistakes in
-// them as [policy.Errors]. A file that this process may not read is only a warning: whoever
+// them as [policy.Errors]. It also checks that there may be a state file. A file that this process may not read is only a warning: whoever
 // checks a policy need not be the user that runs shaper.
 func CheckFiles(p *policy.Policy) (warnings policy.Errors, err error) {
 	of := conn.ReadFiles(p)
@@ -175,6 +190,13 @@ func CheckFiles(p *policy.Policy) (warnings policy.Errors, err error) {
 	failed.addListeners(unusable)
 	for i := range dubious.errs {
 		dubious.errs[i].Allowed = "a certificate that is valid now"
+	}
+	if path := stateFile(p.Daemon.State); path != "" {
+		if err := state.Check(path); errors.Is(err, state.ErrNoFile) {
+			failed.add("daemon.state", err)
+		} else {
+			dubious.add("daemon.state", err) // who starts shaper may make the directory, or may write to it
+		}
 	}
 	var errs policy.Errors
 	for i, e := range failed.errs {

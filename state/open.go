@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -42,6 +43,23 @@ func lock(path string) (*os.File, error) {
 		return nil, &fs.PathError{Op: "lock", Path: f.Name(), Err: err}
 	}
 	return f, nil
+}
+
+// Check returns why Open would fail at path, or nil. It changes nothing, so it does not know of everything.
+func Check(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // Open makes it
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return &fs.PathError{Op: "open", Path: path, Err: ErrNoFile}
+	}
+	dir := filepath.Dir(path)
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil && err != unix.EROFS {
+		return &fs.PathError{Op: "write to", Path: dir, Err: err}
+	}
+	return nil
 }
 
 // A claim is what a lock file says of the process that has it.
