@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"shaper/limit"
+	"shaper/unit"
 )
 
 // A hand is what a lease has been granted and has not used: three blocks at most, the earliest first. A block
@@ -160,10 +161,11 @@ func (h *hand) untake() (units int64) {
 }
 
 // refund puts units back that an item has not cost which was charged at the time then, as far as nothing pays for what has
-// left without: only into the window for which it was charged.
-func (h *hand) refund(now, then time.Time, units int64) {
+// left without: only into the window for which it was charged, and not if the last grant was by a higher rate than the one in
+// force. Then the window may hold less than was charged already, and the store alone knows whether there is room.
+func (h *hand) refund(now, then time.Time, units int64, rate unit.Rate) {
 	o := h.open
-	if o == nil || then.Before(o.since) || !now.Before(o.granted.till) {
+	if o == nil || then.Before(o.since) || !now.Before(o.granted.till) || o.granted.rate.Compare(rate) > 0 {
 		return
 	}
 	paid := min(h.debt, units)

@@ -144,13 +144,14 @@ func (l *Lease) Lost(then time.Time, n int64) {
 }
 
 // Amend implements limit.Amender. What an item costs more is charged now. What it costs less goes back into the hand if the item was
-// charged for the window that is open: of a sliding log, for what the store has granted last. What it costs less in slots is lost.
+// charged for the window that is open: of a sliding log, for what the store has granted last. What it costs less in slots is lost, and
+// what it costs less after the rate was lowered, until the store has granted something by that.
 func (l *Lease) Amend(now, then time.Time, n int64) {
 	switch {
 	case n > 0:
 		l.Take(now, now, n)
 	case l.machine.mode == FromStore:
-		l.refund(now, then, -n)
+		l.refund(now, then, -n, l.class().Rate)
 		l.machine.wake(l, now)
 	}
 }

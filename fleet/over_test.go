@@ -194,6 +194,52 @@ func TestAmend(t *testing.T) {
 	}
 }
 
+// TestAmendAfterALowerRate has answers say that items cost less than they were charged, after the rate was lowered: for all of the
+// class, and for one bucket, as adapt does. Not more leaves than the window holds now.
+func TestAmendAfterALowerRate(t *testing.T) {
+	const cost, real, before, now = 10, 2, 800, 5000 // a window holds 10,000 units, and then 5,000
+	class := Class{Name: "a", Rate: mustRate(t, "100 messages/s"), Window: 100 * time.Second}
+	slow := mustRate(t, "50 messages/s")
+	for name, algorithm := range map[string]Algorithm{"fixed": FixedWindow, "sliding": SlidingWindow, "log": SlidingLog} {
+		for how, lower := range map[string]func(a *alone, l *Lease) error{
+			"all": func(a *alone, _ *Lease) error {
+				next := a.m.class
+				next.Rate = slow
+				return a.m.Set(a.now, next, Fallback{})
+			},
+			"bucket": func(a *alone, l *Lease) error { l.SetRate(a.now, slow, 0); return nil },
+		} {
+			a := &alone{t: t, now: time.Unix(1_760_000_100, 0), store: Model{ID: "0"}}
+			class.Algorithm = algorithm
+			a.join(class, "m", 1)
+			a.idle(3*time.Second, true)
+			l := a.m.Lease("")
+			var left []time.Time
+			take := func(ticks, most int) {
+				for ; ticks > 0 && len(left) < most; ticks-- {
+					l.Want(a.now, 500, cost)
+					if a.exchange(true); !l.Next(a.now, 0, cost).After(a.now) {
+						l.Take(a.now, a.now, cost)
+						left = append(left, a.now)
+					}
+					a.now = a.now.Add(time.Millisecond)
+				}
+			}
+			take(2000, before)
+			if err := lower(a, l); err != nil || len(left) != before {
+				t.Fatalf("%s, %s: %d items have left, want %d; %v", name, how, len(left), before, err)
+			}
+			for _, then := range left {
+				l.Amend(a.now, then, real-cost)
+			}
+			take(5000, 2*before)
+			if n := before*real + (len(left)-before)*cost; n > now {
+				t.Errorf("%s, %s: %d units leave in a window that holds %d", name, how, n, now)
+			}
+		}
+	}
+}
+
 // TestLostOfTheLastOnly gives back what the last item has of a window, once, and not what one before it has: that may
 // have been of another window.
 func TestLostOfTheLastOnly(t *testing.T) {
