@@ -102,8 +102,8 @@ func (p *pacer) wake() (now time.Time) {
 	return now
 }
 
-// yieldAfter is how long the pacer goes on while something is always due. Then it waits
-// for the timer, although that is due too, so that other goroutines can run.
+// yieldAfter is how long the pacer goes on while something is always due. Then it sets the timer, and
+// goes on at once if that is due too.
 const yieldAfter = 200 * time.Microsecond
 
 // release lets what is due leave from begin on: one item of each tree, in turn. Between two
