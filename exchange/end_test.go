@@ -2,9 +2,11 @@ package exchange_test
 
 import (
 	"io"
+	"slices"
 	"testing"
 	"time"
 
+	"shaper/exchange/exchangetest"
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
@@ -51,6 +53,42 @@ func TestRequestsDoNotWaitForAProviderThatHasEnded(t *testing.T) {
 			}
 			if n := lost[stats.Reset].Items.Load(); n == 0 {
 				t.Errorf("%s: nothing counts as lost", c.name)
+			}
+		}
+	}
+}
+
+// A request that the provider does not answer before it ends the connection gets no answer any more, so a class that
+// sends again waits for it no longer: once the client has ended too, the connection has, and the request is not in flight.
+func TestEndOfTheProviderEndsWhatIsKept(t *testing.T) {
+	const class = "[class.c]\nrate = \"100 messages/s\"\nqueue = \"9 messages\"\noverflow = \"wait\"\n"
+	for _, keys := range []string{"", "retry = { max = 2 }\n"} {
+		for _, c := range []struct {
+			name     string
+			protocol policy.Protocol
+			said     string
+		}{
+			{"HTTP", policy.HTTP, get},
+			{"HTTP, with a body", policy.HTTP, post("", "body")},
+			{"HTTP, amid a body", policy.HTTP, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbo"},
+			{"HTTP, and another one comes", policy.HTTP, get + get},
+			{"SMPP", policy.SMPP, pdu(4, 0, 1, "")},
+		} {
+			for _, clientFirst := range []bool{false, true} {
+				w := through(t, c.protocol, class+keys)
+				w.send(c.said)
+				ends := []*exchangetest.Stream{&w.Down, &w.Up}
+				if clientFirst {
+					slices.Reverse(ends)
+				}
+				for _, e := range ends {
+					e.Ends = io.EOF
+					w.Drive(w.Now)
+				}
+				if !w.Over {
+					t.Errorf("%s, %q, the client ends first: %v: the connection goes on, and %d messages are in flight", c.name, keys, clientFirst, w.classes["c"].InFlight())
+					w.Finish(stats.OK)
+				}
 			}
 		}
 	}

@@ -133,13 +133,16 @@ func (w *waste) abandon() {
 	w.lane.over()
 }
 
-// over ends a lane. If it is that of the provider, nothing is sent again any more.
+// over ends a lane. If it is that of the provider, nothing is sent again any more, and what is kept gets no answer:
+// what comes behind it goes on, and so does the end of the client, which may have come before.
 func (l *lane) over() {
 	if !l.isUp() {
 		if l.state == swallowing {
 			frame.Abandon(l.scan) // so that a refusal may follow
 		}
 		l.x.up.backlog.giveUp()
+		l.x.up.backlog.forgetAll()
+		l.x.host.Revisit()
 	}
 	if l.x.stopped {
 		return
