@@ -55,8 +55,11 @@ func (c pathChecker) depthBelow(key string, class *Class, above int) int {
 		c.wrong(key, fmt.Sprintf("%q is itself under %q", class.Parent, class.Name), "a chain of parents that ends at a class without one")
 		return -1
 	case c.classes[class.Parent].Per != (Per{}):
-		c.wrong(key, fmt.Sprintf("%q has a bucket per %v, so it cannot be a parent", class.Parent, c.classes[class.Parent].Per),
-			fmt.Sprintf("a parent without per, or put %q under %q", class.Parent, class.Name))
+		remedy := "a parent without per"
+		if class.Per == (Per{}) {
+			remedy += fmt.Sprintf(", or put %q under %q", class.Parent, class.Name)
+		}
+		c.wrong(key, fmt.Sprintf("%q has a bucket per %v, so it cannot be a parent", class.Parent, c.classes[class.Parent].Per), remedy)
 		return -1
 	case above == maxDepth:
 		c.wrong(key, fmt.Sprintf("%q is the last of %d classes, one under the other", class.Parent, maxDepth),
