@@ -117,7 +117,7 @@ func (l *Listener) bindsBoth() bool {
 func parseListen(s string) (string, error) {
 	if name, ok := strings.CutPrefix(s, systemdPrefix); ok {
 		if !isName(name) {
-			return "", complain("the FileDescriptorName= of the socket unit: letters, digits, - and _", "%q names no socket", s)
+			return "", complain("the FileDescriptorName= of the socket unit: letters a-z and A-Z, digits, - and _", "%q names no socket", s)
 		}
 		return s, nil
 	}

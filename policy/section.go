@@ -93,7 +93,7 @@ func decodeNamed[T any](r *report, section entry, fields []field[T], defaults fu
 	for _, e := range section.value.keys {
 		key := join(section.name, e.name)
 		if !isName(e.name) || len(e.name) > 64 {
-			r.wrongAt(e.at, key, quote(e.name)+" cannot be a name", "a name has at most 64 letters, digits, - and _")
+			r.wrongAt(e.at, key, quote(e.name)+" cannot be a name", "a name has at most 64 letters a-z and A-Z, digits, - and _")
 			continue
 		}
 		r.at[key] = e.at
