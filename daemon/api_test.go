@@ -272,18 +272,26 @@ func TestWaysIn(t *testing.T) {
 	listeners := []stats.ListenerReading{
 		{Name: "web", Addresses: []string{"127.0.0.1:80", "[::1]:80", "127.0.0.1:8080"}},
 		{Name: "sms", Addresses: []string{"[::]:2775"}},
+		{Name: "local", Addresses: []string{"unix:/run/x.sock"}},
+		{Name: "handed", Addresses: []string{"systemd:a", "127.0.0.1:25"}},
+		{Name: "any", Addresses: []string{"127.0.0.1:0"}},
 	}
 	for _, c := range []struct {
 		listener string
 		port     uint16
 		want     string
 	}{
-		{"", 0, "web:80 web:8080 sms:2775"},
+		{"", 0, "web:80 web:8080 sms:2775 local:0 handed:0 handed:25 any:0"},
 		{"web", 0, "web:80 web:8080"},
 		{"", 8080, "web:8080"},
-		{"sms", 9, "sms:9"}, // as if it listened there
-		{"", 9, "no listener listens on port 9; listeners: web, sms"},
-		{"ftp", 0, `there is no listener "ftp"; listeners: web, sms`},
+		{"web", 8080, "web:8080"},
+		{"sms", 9, `listener "sms" does not listen on port 9; it listens on [::]:2775`},
+		{"web", 9, `listener "web" does not listen on port 9; it listens on 127.0.0.1:80, [::1]:80, 127.0.0.1:8080`},
+		{"local", 9, `listener "local" does not listen on port 9; it listens on unix:/run/x.sock`},
+		{"handed", 9, "handed:9"}, // the unit may have it, and a policy does not know
+		{"any", 9, "any:9"},       // so may the kernel
+		{"", 9, "no listener listens on port 9; listeners: web, sms, local, handed, any"},
+		{"ftp", 0, `there is no listener "ftp"; listeners: web, sms, local, handed, any`},
 	} {
 		ways, err := waysIn(ExplainRequest{Listener: c.listener, Port: c.port}, listeners)
 		var got []string

@@ -377,11 +377,12 @@ func TestExplain(t *testing.T) {
 	if err != nil || len(all) != 2 || all[0].Class != "guest" || all[0].Rule != 1 || all[1].Class != "fast" {
 		t.Errorf("all ways in: %+v, %v", all, err)
 	}
-	all, err = p.Explain(t.Context(), ExplainRequest{Source: "[::1]:99", Listener: "echo", Port: 5})
-	if err != nil || len(all) != 1 || all[0].Class != "slow" || all[0].Conn.Port != 5 || all[0].Conn.Source.Port() != 99 {
+	port := portOf(p.address("echo"))
+	all, err = p.Explain(t.Context(), ExplainRequest{Source: "[::1]:99", Listener: "echo", Port: port})
+	if err != nil || len(all) != 1 || all[0].Class != "slow" || all[0].Conn.Port != port || all[0].Conn.Source.Port() != 99 {
 		t.Errorf("one way in: %+v, %v", all, err)
 	}
-	for _, bad := range []ExplainRequest{{Source: "somewhere"}, {Source: "::1", Listener: "ecco"}, {Source: "::1", Port: 1}} {
+	for _, bad := range []ExplainRequest{{Source: "somewhere"}, {Source: "::1", Listener: "ecco"}, {Source: "::1", Port: 1}, {Source: "::1", Listener: "echo", Port: 1}} {
 		if _, err := p.Explain(t.Context(), bad); CodeOf(err) != CodeUsage {
 			t.Errorf("%+v: %v", bad, err)
 		}

@@ -22,7 +22,7 @@ import (
 type ExplainRequest struct {
 	Source      string `json:"source"`                // of the client: an address, or address:port
 	Listener    string `json:"listener,omitempty"`    // "": all listeners
-	Port        uint16 `json:"port,omitempty"`        // to which the client connects; 0: all ports of the listener
+	Port        uint16 `json:"port,omitempty"`        // on which the listener listens, or of the server if it is transparent; 0: all ports
 	Destination string `json:"destination,omitempty"` // an address of the upstream; "": explain looks it up
 	User        string `json:"user,omitempty"`        // who has logged in at an entry
 	ServerName  string `json:"server_name,omitempty"` // the name that an entry is asked for
@@ -178,8 +178,7 @@ func parseSource(s string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(a.Unmap(), 0), nil
 }
 
-// waysIn returns each listener and port that a request allows. If the request names a listener,
-// it may name a port on which that does not listen.
+// waysIn returns each listener and port that a request allows.
 func waysIn(ask ExplainRequest, listeners []stats.ListenerReading) (ways []policy.Conn, err error) {
 	var names []string
 	misfit := ""
@@ -193,9 +192,13 @@ func waysIn(ask ExplainRequest, listeners []stats.ListenerReading) (ways []polic
 			continue
 		}
 		ports := portsOf(l)
-		if ask.Port != 0 && (ask.Listener != "" || slices.Contains(ports, ask.Port)) {
+		switch {
+		case ask.Port == 0:
+		case slices.Contains(ports, ask.Port), ask.Listener != "" && hasUnknownPort(l):
 			ports = []uint16{ask.Port}
-		} else if ask.Port != 0 {
+		case ask.Listener != "":
+			return nil, usageError("listener %q does not listen on port %d; it listens on %s", l.Name, ask.Port, strings.Join(l.Addresses, ", "))
+		default:
 			continue
 		}
 		for _, port := range ports {
@@ -217,13 +220,27 @@ func waysIn(ask ExplainRequest, listeners []stats.ListenerReading) (ways []polic
 // listener is bound.
 func portsOf(l stats.ListenerReading) (ports []uint16) {
 	for _, text := range l.Addresses {
-		_, port, _ := net.SplitHostPort(text)
-		n, _ := strconv.ParseUint(port, 10, 16)
-		if !slices.Contains(ports, uint16(n)) {
-			ports = append(ports, uint16(n))
+		if port := portOf(text); !slices.Contains(ports, port) {
+			ports = append(ports, port)
 		}
 	}
 	return ports
+}
+
+// hasUnknownPort reports whether a listener may listen on a port that its addresses do not tell: the kernel
+// chooses it, or a socket unit of systemd has it.
+func hasUnknownPort(l stats.ListenerReading) bool {
+	return slices.ContainsFunc(l.Addresses, func(address string) bool {
+		_, isUnix := policy.UnixName(address)
+		return !isUnix && portOf(address) == 0
+	})
+}
+
+// portOf returns the port of an address; 0 if the address does not tell it, or has none.
+func portOf(address string) uint16 {
+	_, port, _ := net.SplitHostPort(address)
+	n, _ := strconv.ParseUint(port, 10, 16)
+	return uint16(n)
 }
 
 // lookupPatience bounds how long explain looks up the upstreams of a listener.

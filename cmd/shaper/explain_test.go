@@ -94,6 +94,8 @@ func TestExplainWithoutADaemon(t *testing.T) {
 		{0, []string{api}, "explain 10.0.0.1 --path /v1/x --method GET"},
 		{0, []string{"class bulk", "not rule 2", "method is not given"}, "explain 10.0.0.1 --path /v1/x"},
 		{0, []string{"listener sms", "listener web", "it looks at messages, and no message is given"}, "explain 10.0.0.1 --expect bulk"},
+		{0, []string{"listener sms, port 2775: class bulk"}, "explain 10.0.0.1 --listener sms --port 2775"},
+		{64, []string{`listener "sms" does not listen on port 8080; it listens on 127.0.0.1:2775`}, "explain 10.0.0.1 --listener sms --port 8080"},
 		{64, []string{"no message there has path"}, "explain 10.0.0.1 --path /v1/x --listener sms"},
 		{64, []string{"no message there has system_id"}, "explain 10.0.0.1 --path /v1/x --system-id acme"},
 		{64, []string{`destination: "there" is not an address`}, "explain 10.0.0.1 --destination there"},
