@@ -9,8 +9,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// The classic buckets of waits and of lateness. Those of waits go on to the end of stats.Histogram, whose
-// last bucket also has all that is longer: what waits for the next window of a quota waits for hours.
+// The classic buckets of waits and of lateness. Those of waits go on to four and a half hours: what waits for
+// the next window of a quota waits for hours.
 var (
 	waitBuckets = classicBuckets(1./1024, 16384)
 	lateBuckets = classicBuckets(1./(1<<19), 1./8)

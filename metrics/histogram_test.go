@@ -17,12 +17,11 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 )
 
-// observations returns waits of all lengths that the buckets cover, and waits at the
-// bounds of the buckets.
+// observations returns waits of all lengths, and waits at the bounds of buckets.
 func observations() (waits []time.Duration) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 10_000 {
-		waits = append(waits, time.Duration(math.Exp2(random.Float64()*43.8)))
+		waits = append(waits, time.Duration(math.Exp2(random.Float64()*62)))
 	}
 	for exponent := range 14 {
 		second := time.Second << exponent

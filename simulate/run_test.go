@@ -120,6 +120,21 @@ func TestLeakyKeepsTenOfTwenty(t *testing.T) {
 	}
 }
 
+// What waits for a quota waits for days. Quantiles are those of the departures, to within a bucket.
+func TestWaitsOfALongQuota(t *testing.T) {
+	p := parse(t, "[class.a]\nrate = \"1 packets/day\"\n"+udp("in", "a"))
+	r, left := simulated(t, p, []Source{burst(p, 75, 0)}, Options{})
+	a, _ := r.Class("a")
+	if want := 74 * 24 * time.Hour; len(left) != 75 || time.Duration(a.WaitMax) != want {
+		t.Fatalf("%d items leave, after %v at most, want %v", len(left), time.Duration(a.WaitMax), want)
+	}
+	for _, q := range []struct{ got, want stats.Seconds }{{a.WaitP50, stats.Seconds(left[37])}, {a.WaitP99, stats.Seconds(left[74])}} {
+		if q.got < q.want || float64(q.got) > 1.091*float64(q.want) {
+			t.Errorf("a quantile is %v, want %v", time.Duration(q.got), time.Duration(q.want))
+		}
+	}
+}
+
 // 100 items come at 0.99 s and 100 at 1.01 s. The limit is 100 a second.
 func TestWindowsAtABoundary(t *testing.T) {
 	const first, then = 990 * time.Millisecond, 1010 * time.Millisecond

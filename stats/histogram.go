@@ -13,31 +13,40 @@ import (
 const Schema = 3
 
 const (
-	minExponent = -20 // buckets begin at 2^-20 s, about a microsecond
-	maxExponent = 14  // and end at 2^14 s, about four and a half hours
-	perDoubling = 1 << Schema
-	numBuckets  = (maxExponent - minExponent) * perDoubling
+	minExponent  = -20 // buckets begin at 2^-20 s, about a microsecond
+	longExponent = 14  // from 2^14 s on, about four and a half hours, few histograms need them
+	maxExponent  = 34  // 2^34 s are more than a Duration can be
+	perDoubling  = 1 << Schema
+	numShort     = (longExponent - minExponent) * perDoubling
+	numBuckets   = (maxExponent - minExponent) * perDoubling
 )
 
 // Histogram counts durations in exponential buckets. Bucket i holds the durations in
 // (Bound(i-1), Bound(i)]. Each bound is 2^(1/8) times the one before, so a quantile is at
-// most 9.1 % too long. The last bucket also holds all longer durations. The zero
-// Histogram is empty, ready to use and safe for concurrent use.
+// most 9.1 % too long. There is a bucket for each Duration. The zero Histogram is empty,
+// ready to use and safe for concurrent use.
 type Histogram struct {
-	zero    atomic.Uint64 // durations up to ZeroThreshold
-	buckets [numBuckets]atomic.Uint64
+	zero  atomic.Uint64 // durations up to ZeroThreshold
+	short [numShort]atomic.Uint64
+	long  atomic.Pointer[longBuckets] // nil: no duration was longer than the short buckets
 	// sum is in microseconds. Nanoseconds would overflow after ten days if 10,000 items
 	// a second wait a second each.
 	sum atomic.Uint64
 }
 
+// longBuckets follow the short ones. They have some 1.3 KB, which most classes need not have.
+type longBuckets [numBuckets - numShort]atomic.Uint64
+
 // ZeroThreshold is the longest duration that counts as no wait.
 const ZeroThreshold = time.Second / (1 << -minExponent)
 
-// limits[i] is the upper bound of bucket i in nanoseconds.
+// limits[i] is the upper bound of bucket i in nanoseconds, or the longest Duration if that is less.
 var limits = func() (l [numBuckets]int64) {
 	for i := range l {
-		l[i] = int64(math.Floor(Bound(i) * 1e9))
+		l[i] = math.MaxInt64
+		if ns := math.Floor(Bound(i) * 1e9); ns < math.MaxInt64 {
+			l[i] = int64(ns)
+		}
 	}
 	return l
 }()
@@ -50,7 +59,8 @@ func Bound(i int) float64 {
 // Index returns the number of bucket i in a native histogram of this Schema.
 func Index(i int) int { return i + 1 + minExponent*perDoubling }
 
-// Observe counts one duration. It never blocks and does not allocate.
+// Observe counts one duration. It never blocks. It allocates once in the life of the histogram: for
+// the first duration of more than 2^14 s.
 func (h *Histogram) Observe(d time.Duration) { h.Add(Observed(d)) }
 
 // An Observation is a duration, prepared for any Histogram to count.
@@ -73,8 +83,24 @@ func (h *Histogram) Add(o Observation) {
 		h.zero.Add(1)
 		return
 	}
-	h.buckets[o.bucket].Add(1)
+	h.counter(o.bucket).Add(1)
 	h.sum.Add(o.microseconds)
+}
+
+// counter returns the counter of a bucket.
+func (h *Histogram) counter(bucket int) *atomic.Uint64 {
+	if bucket < numShort {
+		return &h.short[bucket]
+	}
+	return &h.makeLong()[bucket-numShort]
+}
+
+// makeLong returns the long buckets, and makes them the first time.
+func (h *Histogram) makeLong() *longBuckets {
+	if h.long.Load() == nil {
+		h.long.CompareAndSwap(nil, new(longBuckets))
+	}
+	return h.long.Load()
 }
 
 // bucketOf returns the bucket of a duration in nanoseconds, which exceeds ZeroThreshold.
@@ -102,10 +128,18 @@ type HistogramReading struct {
 func (h *Histogram) Read() HistogramReading {
 	r := HistogramReading{Zero: h.zero.Load(), Buckets: map[int]uint64{}}
 	r.Count = r.Zero
-	for i := range h.buckets {
-		if n := h.buckets[i].Load(); n > 0 {
-			r.Buckets[i] = n
+	add := func(bucket int, n uint64) {
+		if n > 0 {
+			r.Buckets[bucket] = n
 			r.Count += n
+		}
+	}
+	for i := range h.short {
+		add(i, h.short[i].Load())
+	}
+	if long := h.long.Load(); long != nil {
+		for i := range long {
+			add(numShort+i, long[i].Load())
 		}
 	}
 	r.Sum = float64(h.sum.Load()) / 1e6
@@ -160,8 +194,8 @@ func (r HistogramReading) Quantile(q float64) time.Duration {
 	}
 	for i := range numBuckets {
 		if seen += r.Buckets[i]; seen >= rank {
-			return time.Duration(Bound(i) * 1e9)
+			return time.Duration(limits[i])
 		}
 	}
-	return time.Duration(Bound(numBuckets-1) * 1e9)
+	return math.MaxInt64
 }
