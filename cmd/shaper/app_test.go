@@ -236,12 +236,26 @@ COMP_WORDS=(shaper status --j); COMP_CWORD=2; _shaper; echo "${COMPREPLY[@]}"
 COMP_WORDS=(shaper reload --); COMP_CWORD=2; _shaper; echo "${COMPREPLY[@]}"
 COMP_WORDS=(shaper classes --s); COMP_CWORD=2; _shaper; echo "${COMPREPLY[@]}"
 COMP_WORDS=(shaper set a rate=1mbit --); COMP_CWORD=4; _shaper; echo "${COMPREPLY[@]}"
-COMP_WORDS=(shaper tc apply --j); COMP_CWORD=3; _shaper; echo "${COMPREPLY[@]}"`)
+COMP_WORDS=(shaper tc apply --j); COMP_CWORD=3; _shaper; echo "${COMPREPLY[@]}"
+COMP_WORDS=(shaper -c ""); COMP_CWORD=2; _shaper; echo "${COMPREPLY[@]}"
+COMP_WORDS=(shaper --config = s); COMP_CWORD=3; _shaper; echo "${COMPREPLY[@]}"
+COMP_WORDS=(shaper -c x sta); COMP_CWORD=3; _shaper; echo "${COMPREPLY[@]}"`)
 	cmd.Env = append(os.Environ(), asShaper+"=1", "PATH="+dir+":"+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
-	const want = "compopt -o nospace\nrate=\ncompopt -o nospace\nburst=\nstatus\n--json\n--json --rollback-after --help\n--sort\n--json --for --help\n--json\n"
+	const want = "compopt -o nospace\nrate=\ncompopt -o nospace\nburst=\nstatus\n--json\n--json --rollback-after --help\n--sort\n--json --for --help\n--json\n\n\nstatus\n"
 	if err != nil || string(out) != want {
 		t.Errorf("%v, %q", err, out)
+	}
+}
+
+// The program offers nothing as the value of a flag, so the shell offers files. bash makes a word of a "=".
+func TestCompletingAValue(t *testing.T) {
+	for _, args := range []string{"-c", "-c -", "--config", "--config =", "status --socket", "simulate --trace", "explain --policy -", "-c x classes --sort", "set a rate ="} {
+		cmd := exec.Command(os.Args[0], append(strings.Fields(args), completing)...)
+		cmd.Env = append(os.Environ(), asShaper+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("%s: %v, %q", args, err, out)
+		}
 	}
 }
 

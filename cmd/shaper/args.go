@@ -10,6 +10,20 @@ import (
 // completing is the last argument if a shell asks for completions.
 const completing = "--generate-bash-completion"
 
+// completesFile reports whether a shell asks what may follow a flag as its value, a "=", which is a word in bash, or
+// "--". The program offers nothing there, and the shell then offers files. After "--", urfave/cli would run the command.
+func completesFile(app *cli.App, args []string) bool {
+	last := len(args) - 1
+	if last < 1 || args[last] != completing {
+		return false
+	}
+	words := args[:last]
+	if last > 1 && words[last-1] == "-" { // the scripts add it if the word begins so
+		words = words[:last-1]
+	}
+	return slices.Contains(words, "--") || words[len(words)-1] == "=" || lacksValue(words, flagsWithValue(app))
+}
+
 // flagsFirst puts flags where urfave/cli looks for them, since it stops at the first argument:
 // the flags of the program go before the command, those of a command before its arguments.
 // What follows "--" stays in its place.

@@ -7,7 +7,7 @@
 //
 //	main        runs a command line, and returns its exit code
 //	zones       the time zones of systems that have none
-//	args        puts flags where the command-line library looks for them
+//	args        puts flags where the command-line library looks for them, and knows where a shell completes files
 //	app         the command line: its commands, and errors about them
 //	serve       shaper run
 //	welcome     what run says at the start: what listens where, and what to try

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 
 	"shaper/daemon"
 )
@@ -17,12 +16,12 @@ func main() {
 
 // run runs one command line, writes its error to stderr, and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	if slices.Contains(args, "--") && args[len(args)-1] == completing {
-		return exitDone // nothing completes what follows "--"; urfave/cli would run the command
-	}
 	out := &output{Writer: stdout}
 	app := newApp(out, stderr)
 	app.Setup()
+	if completesFile(app, args) {
+		return exitDone
+	}
 	err := app.RunContext(ctx, flagsFirst(app, args))
 	if err == nil {
 		err = out.err
