@@ -45,7 +45,9 @@ func (g gone) forget(now time.Time) (next time.Time) {
 		if !of.next.After(now) {
 			for c.keys != nil && c.keys.forgetSome(now) { // buckets that linger are users, too
 			}
-			if !g.isUsed(c) && (of.replaced || !of.knows(now, c) && !c.matters(now)) {
+			root := c.lock()
+			used := g.isUsed(c)
+			if root.mu.Unlock(); !used && (of.replaced || !of.knows(now, c) && !c.matters(now)) {
 				delete(g, c)
 				continue
 			}
@@ -80,28 +82,39 @@ func (g gone) named(name string) *Class {
 // unshare takes a share from the classes that nobody uses. It reports whether another one uses it.
 func (g gone) unshare(now time.Time, share Share) (used bool) {
 	for c := range g {
-		switch {
-		case !c.has(share):
-		case g.isUsed(c):
-			used = true
-		default:
-			c.Share(now, nil)
-		}
+		used = g.unshareClass(now, c, share) || used
 	}
 	return used
+}
+
+// unshareClass is unshare for one class. It looks and takes the share under one hold of the lock: what enters the class in between
+// would wait for a grant, and then leave without one.
+func (g gone) unshareClass(now time.Time, c *Class, share Share) (used bool) {
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	switch {
+	case c.backing.share != share:
+		return false
+	case g.isUsed(c):
+		return true
+	}
+	c.setShared(now, root, nil)
+	return false
 }
 
 // used returns the classes that somebody is in.
 func (g gone) used() (all []*Class) {
 	for c := range g {
+		root := c.lock()
 		if c.hasUsers() {
 			all = append(all, c)
 		}
+		root.mu.Unlock()
 	}
 	return all
 }
 
-// isUsed reports whether somebody is in a class that is gone, or in one beneath it: that is gone too.
+// isUsed reports whether somebody is in a class that is gone, or in one beneath it: that is gone too. The lock of the tree is held.
 func (g gone) isUsed(c *Class) bool {
 	for one := range g {
 		if one.isBeneath(&c.node) && one.hasUsers() {
@@ -112,9 +125,8 @@ func (g gone) isUsed(c *Class) bool {
 }
 
 // hasUsers reports whether somebody is in the class or in one of its buckets: has joined it, waits there, or has or wants
-// a slot.
+// a slot. The lock of the tree is held.
 func (c *Class) hasUsers() bool {
-	defer c.lock().mu.Unlock()
 	k := c.keys
 	return c.joined.Load() > 0 || c.waiting > 0 || c.places > 0 || c.slots.queued > 0 ||
 		k != nil && (len(k.active) > 0 || k.shared != nil && k.shared.joined.Load() > 0)

@@ -129,6 +129,7 @@ func (s *Shaper) Told(class, key string) {
 }
 
 // Unshare takes a share from the classes that are gone and that nobody uses any more. It reports whether some class still uses it.
+// Who joins such a class afterwards sends at its rate in this process alone, so the caller sees to it that nobody does.
 func (s *Shaper) Unshare(share Share) (used bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,6 +11,11 @@ import (
 func (c *Class) Share(now time.Time, share Share) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
+	c.setShared(now, root, share)
+}
+
+// setShared is Share. The lock of the tree, whose root is given, is held.
+func (c *Class) setShared(now time.Time, root *node, share Share) {
 	if share == nil && c.backing.share == nil && (c.keys == nil || c.keys.secret == nil) {
 		return
 	}
@@ -40,12 +45,6 @@ func (c *Class) disown(now time.Time) {
 	})
 	root.mu.Unlock()
 	c.Share(now, nil)
-}
-
-// has reports whether the class uses a share.
-func (c *Class) has(share Share) bool {
-	defer c.lock().mu.Unlock()
-	return c.backing.share == share
 }
 
 // Told says that the share of the class has something new for one of its keys, as Shaper.Told does.

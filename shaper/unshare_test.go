@@ -1,11 +1,14 @@
 package shaper
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"shaper/policy"
+	"shaper/tests/trial"
+	"shaper/unit"
 )
 
 // A shared class that is gone lets out what the fleet grants until nobody uses it any more, and hears of it. Then it gives its share up.
@@ -134,4 +137,43 @@ func TestGoneParentKeepsItsShare(t *testing.T) {
 			t.Error("the share is used, and nobody is in the classes")
 		}
 	})
+}
+
+// TestUnshareWhileASessionEnters has a session enter a class that is gone while the share of that is taken. Its item waits for a
+// grant, and then the class keeps the share, or finds the share taken. It never waits for a grant and then leaves without one.
+func TestUnshareWhileASessionEnters(t *testing.T) {
+	const beneath = 1000 // it takes a while to ask all of them whether somebody is there
+	above, plenty := shared20(), policy.Burst{N: 1_000_000, Kind: unit.Messages}
+	above.Algorithm, above.Burst, above.Shared = policy.Token, plenty, "prod"
+	confs := []policy.Class{above}
+	for i := range beneath {
+		sub := policy.DefaultClass(fmt.Sprintf("sub%d", i))
+		sub.Parent, sub.Rate, sub.Algorithm, sub.Burst = "acme", rateOf("1000 messages/s"), policy.Token, plenty
+		confs = append(confs, sub)
+	}
+	s := NewOnRuntimeTimer()
+	defer s.Close()
+	share := &fakeShare{budgets: map[string]*fakeBudget{}, slowed: map[string]time.Duration{}, paused: map[string]time.Time{}}
+	s.Shares(map[string]Share{"acme": share})
+	s.Apply(confs)
+	acme, sub := s.Class("acme"), s.Class("sub0")
+	s.Shares(nil)
+	s.Apply(nil)
+	for round := range trial.Size(1000, 20_000) {
+		acme.Share(time.Now(), share)
+		at := time.Now().Add(time.Duration(round%100) * 2 * time.Microsecond)
+		it, verdict := &Item{Owner: &noting{}, Cost: Cost{Messages: 1, Bytes: 10}, Held: 10}, make(chan Verdict)
+		go func() {
+			for time.Now().Before(at) {
+			}
+			sub.Join(time.Now(), policy.Conn{})
+			verdict <- sub.Enter(time.Now(), it)
+		}()
+		used, v := s.Unshare(share), <-verdict
+		if v == Waits && !used {
+			t.Fatalf("round %d: the share was taken while an item waited for a grant", round)
+		}
+		sub.Cancel(time.Now(), it)
+		sub.Quit(time.Now())
+	}
 }
