@@ -269,7 +269,7 @@ func TestCompletingRunsNothing(t *testing.T) {
 }
 
 func TestMan(t *testing.T) {
-	page := want(t, 0, []string{".TH SHAPER 1", ".SH EXIT STATUS", "SHAPER_CONFIG", "SHAPER_SOCKET", "NO_COLOR", "COLUMNS", "STATE_DIRECTORY", ".BR shaper.toml (5)"}, "man")
+	page := want(t, 0, []string{".TH SHAPER 1", ".SH JSON", ".SH EXIT STATUS", "SHAPER_CONFIG", "SHAPER_SOCKET", "NO_COLOR", "COLUMNS", "STATE_DIRECTORY", ".BR shaper.toml (5)"}, "man")
 	for _, c := range newApp(io.Discard, io.Discard).Commands {
 		if !strings.Contains(page, `.SS "shaper `+c.Name) {
 			t.Errorf("the manual page has no command %s", c.Name)

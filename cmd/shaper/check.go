@@ -62,14 +62,17 @@ func check(c *cli.Context) error {
 		printRoutes(c.App.Writer, policy.Routes(p))
 		return nil
 	case c.Bool("json"):
-		return printJSON(c, struct {
-			Policy   *policy.Policy `json:"policy"`
-			Warnings policy.Errors  `json:"warnings"`
-		}{p, append(policy.Errors{}, warnings...)})
+		return printJSON(c, checked{p, append(policy.Errors{}, warnings...)})
 	case c.Bool("all"):
 		return p.WriteTree(c.App.Writer)
 	}
 	return p.WriteWritten(c.App.Writer, policy.Written(files))
+}
+
+// checked is a policy without mistakes.
+type checked struct {
+	Policy   *policy.Policy `json:"policy"`
+	Warnings policy.Errors  `json:"warnings"`
 }
 
 // checkArguments returns the policy file and, with --explain, the client. They may come in either

@@ -11,6 +11,8 @@ import (
 
 // manRest is the rest of the manual page, after the commands.
 const manRest = `
+.SH JSON
+With \-\-json, commands print JSON for programs. Within a major version fields are only added: none is renamed, removed, or given another type. A field without a value may be missing. Texts for people, and tables, may change in any version.
 .SH EXIT STATUS
 .TP
 \fB0\fP

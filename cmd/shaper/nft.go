@@ -45,12 +45,15 @@ func withPlan(f func(c *cli.Context, hash string, plan *nft.Plan) error) cli.Act
 	}
 }
 
+// nftPlanned is what nft apply would put into the kernel.
+type nftPlanned struct {
+	Table  string   `json:"table"`
+	Routes []string `json:"routes"`
+}
+
 func nftPlan(c *cli.Context, _ string, plan *nft.Plan) error {
 	if c.Bool("json") {
-		return printJSON(c, struct {
-			Table  string   `json:"table"`
-			Routes []string `json:"routes"`
-		}{plan.Table(), plan.Routes()})
+		return printJSON(c, nftPlanned{plan.Table(), plan.Routes()})
 	}
 	fmt.Fprint(c.App.Writer, plan)
 	return nil
@@ -76,13 +79,16 @@ func nftApply(c *cli.Context, hash string, plan *nft.Plan) error {
 	return nftDone(c, true, "table inet shaper and its routing are in force")
 }
 
+// nftChanged says whether a command has changed the kernel.
+type nftChanged struct {
+	Table   string `json:"table"`
+	Changed bool   `json:"changed"`
+}
+
 // nftDone prints whether the kernel was changed, as JSON or in words.
 func nftDone(c *cli.Context, changed bool, said string) error {
 	if c.Bool("json") {
-		return printJSON(c, struct {
-			Table   string `json:"table"`
-			Changed bool   `json:"changed"`
-		}{"inet shaper", changed})
+		return printJSON(c, nftChanged{"inet shaper", changed})
 	}
 	_, err := fmt.Fprintln(c.App.Writer, said)
 	return err
