@@ -39,8 +39,11 @@ func NewAssured(now time.Time, rate unit.Rate) *Assured {
 // limit.Never under a rate of 0.
 func (a *Assured) Next() time.Time { return a.paidAt(0) }
 
-// After returns when ahead more units will have left at the assured rate.
+// After returns when ahead more units will have left at the assured rate; now if a is nil: then all is assured.
 func (a *Assured) After(now time.Time, ahead int64) time.Time {
+	if a == nil {
+		return now
+	}
 	if a.paidAt(0).Before(now) {
 		return limit.After(now, a.rate.Time(ahead))
 	}

@@ -9,9 +9,22 @@ import (
 )
 
 // A forecast estimates when something leaves that waits at a node, or comes to it at now.
-// max_wait and Estimate use it. The caller holds the lock of the tree. A forecast
-// gives back, in each class on the path, the shares of the rate that are due; see
-// gate.regain.
+// max_wait and Estimate use it. It asks four questions, each of all classes on the path:
+//
+//	limits   when have the limits let out what waits before it in its own queue?
+//	assured  when has its turn come if its class gets what it is assured, and no more?
+//	last     when has each class sent all that waits in it and beneath it?
+//	goes on  when do pauses, closed times and quiet hours end, and what is left then?
+//
+// The item leaves no sooner than by limits. If that is not its turn yet, it leaves at the sooner of assured
+// and last. What stands still begins when it goes on.
+//
+// So no estimate is later than all that waits takes to leave, and none is earlier than the item's own queue takes alone;
+// TestForecastOfARandomTree plays trees to see that. An estimate may be early in three cases: limits hold items up in turn, a
+// window lets more leave at once than the classes above do, or classes are assured more together than those above have.
+//
+// The caller holds the lock of the tree. A forecast gives back, in each class on the path, the shares of the rate that are
+// due; see gate.regain.
 type forecast struct {
 	node *node
 	now  time.Time
@@ -37,13 +50,8 @@ func (f forecast) entered(it *Item) time.Time {
 
 // leaves estimates when an item leaves that enters the class now.
 //
-// The item leaves no sooner than what waits before it in its own class has left at the
-// limit of that class and of each class above, since all of that passes them. Apart from
-// that it leaves at the sooner of two moments. At the first, what waits before it has left
-// at the assured rate, which the class gets whatever the others do. At the second, each
-// class on the path has sent all that waits in it and beneath it. While a class on the
-// path pauses or is closed, or if quiet hours begin before, what cannot leave sooner begins
-// when that ends. What waits beside it goes on meanwhile.
+// While a class on the path pauses or is closed, or if quiet hours begin before, what cannot leave sooner begins when that
+// ends. What waits beside it goes on meanwhile.
 func (f forecast) leaves(cost *Cost) time.Time {
 	resumed := f.resumes(cost)
 	at := f.behind(f.now, f.allWaiting, cost)
@@ -71,21 +79,70 @@ func (f forecast) behindHeld(until time.Time, cost *Cost) time.Time {
 // behind is leaves from a time on, whatever pauses. waiting returns what waits then in a class on the
 // path.
 func (f forecast) behind(now time.Time, waiting func(*node) still, cost *Cost) time.Time {
-	var first, last time.Time
+	at := f.limits(now, f.parts(), 0, cost)
+	if assured := f.assured(now, cost); assured.After(at) {
+		at = later(at, earlier(assured, f.last(now, waiting, cost)))
+	}
+	return at
+}
+
+// limits returns when the limits on the path let the item leave behind so many parts of its queue, and behind so much of what
+// other groups of the class let leave in their turns, in the unit of the class.
+func (f forecast) limits(now time.Time, parts, turns int64, cost *Cost) (at time.Time) {
+	for x := f.node; x != nil; x = x.parent.Load() {
+		n := portion(f.through(x.kind), parts, f.parts())
+		if turns > 0 {
+			all := &f.node.class.owner().waitingCost
+			n += portion(all.in(x.kind), turns, all.in(f.node.kind))
+		}
+		at = later(at, x.follows(now, n, f.in(x, cost)))
+	}
+	return at
+}
+
+// last returns when each class on the path has sent all that waits in it and beneath it, if that is more than limits counts.
+func (f forecast) last(now time.Time, waiting func(*node) still, cost *Cost) (at time.Time) {
 	for x := f.node; x != nil; x = x.parent.Load() {
 		all, queued, n := waiting(x), f.through(x.kind), f.in(x, cost)
-		at := x.follows(now, queued, n)
-		first = later(first, at)
 		others := all.in(x.kind) - f.own.In(x.kind)
 		if late := others - all.sooner.in(x.kind); late > queued {
-			at = x.follows(now, late, n)
+			at = later(at, x.follows(now, late, n))
 		}
 		if all.from.Before(now) && others > queued {
 			at = later(at, x.follows(all.from, others, n))
 		}
-		last = later(last, at)
 	}
-	return later(first, earlier(last, f.assured(now, cost)))
+	return at
+}
+
+// assured returns when the item leaves if its class gets what it is assured, whatever others do. The class's own queue is
+// assured of nothing if children compete with it.
+func (f forecast) assured(now time.Time, cost *Cost) time.Time {
+	n, owner, ahead := f.node, f.node.class.owner(), f.ahead()
+	at := now
+	switch groups := owner.quiet.count(); {
+	case groups > 0 && groups == owner.feed.children:
+		for range 2 { // the second time with those that wake before
+			turns := f.turnsOfGroups(now, at, false, ahead+cost.In(n.kind))
+			at = later(owner.follows(now, ahead+turns, cost.In(n.kind)), owner.assured.After(now, ahead+turns))
+		}
+	case n.feed != nil:
+		return limit.Never
+	default:
+		at = n.assured.After(now, ahead)
+	}
+	return later(at, f.afterBuckets(now, f.parts(), cost))
+}
+
+// afterBuckets returns when the item leaves behind so many parts of its queue, and behind the turns of other buckets of its class:
+// these may be assured more together than the classes above have. It is zero if the class is no bucket.
+func (f forecast) afterBuckets(now time.Time, parts int64, cost *Cost) (at time.Time) {
+	owner := f.node.class.owner()
+	if !owner.competes() {
+		return at
+	}
+	before := f.before().part(parts, f.parts())
+	return owner.bucketOf.afterTurns(now, turn{assured, owner, before}, cost)
 }
 
 // allWaiting returns what waits in a class on the path and beneath it.
@@ -116,7 +173,7 @@ func (f forecast) past(x *node, at time.Time, cost *Cost) time.Time {
 	switch {
 	case !closed.Until.After(f.now), at.Before(closed.From), !f.mayClose(x, cost):
 		return at
-	case closed.From.After(f.now) && f.certain(later(f.now, f.resumes(cost)), nil, f.ahead(), cost).Before(closed.From):
+	case closed.From.After(f.now) && f.certain(later(f.now, f.resumes(cost)), nil, f.parts(), cost).Before(closed.From):
 		return at // only what other classes send could hold it up until then, and a borrower may go before them
 	case closed.From.After(f.now):
 		return later(closed.Until, f.certain(closed.Until, x, f.left(closed.From), cost))
@@ -124,31 +181,32 @@ func (f forecast) past(x *node, at time.Time, cost *Cost) time.Time {
 	return x.pace.whenOpen(at)
 }
 
-// left returns how much of what waits before the item in its queue has not left at a time, if only what is certain leaves before.
+// left returns how many parts of what waits before the item in its queue have not left at a time, if only what is certain leaves
+// before.
 func (f forecast) left(at time.Time) int64 {
-	const steps = 1024 // a queue of bytes has more, and each step asks all classes on the path
 	onlyWhatWaits := &Cost{}
-	ahead, from := f.ahead(), later(f.now, f.resumes(onlyWhatWaits))
-	parts := min(ahead, steps)
-	gone := sort.Search(int(parts), func(i int) bool { return !f.certain(from, nil, portion(ahead, int64(i), parts), &oneOfEach).Before(at) })
-	return ahead - portion(ahead, int64(gone), parts)
+	from := later(f.now, f.resumes(onlyWhatWaits))
+	gone := sort.Search(int(f.parts()), func(i int) bool { return !f.certain(from, nil, int64(i), &oneOfEach).Before(at) })
+	return f.parts() - int64(gone)
 }
 
-// certain returns when an item leaves from a time on behind so much of the queue, in the unit of the class, and behind what other
+// parts returns in how many parts left counts what waits before the item in its queue: in its units, unless these are many, or
+// all of it costs nothing in the unit of the class.
+func (f forecast) parts() int64 {
+	const most = 1024 // a queue of bytes has more units, and left asks all classes on the path about each
+	if ahead := f.ahead(); ahead > 0 {
+		return min(ahead, most)
+	}
+	return most
+}
+
+// certain returns when an item leaves from a time on behind so many parts of the queue, and behind what other
 // buckets and groups of the class let leave in their turns, if nothing waits in other classes. closed is the class on the path that
 // opens then; nil: none does.
-func (f forecast) certain(now time.Time, closed *node, ahead int64, cost *Cost) (at time.Time) {
-	owner, total := f.node.class.owner(), f.ahead()
-	all, turns := &owner.waitingCost, f.turnsOfGroups(now, now, closed == f.node, ahead+cost.In(f.node.kind))
-	for x := f.node; x != nil; x = x.parent.Load() {
-		n := portion(f.through(x.kind), ahead, total) + portion(all.in(x.kind), turns, all.in(f.node.kind))
-		at = later(at, x.follows(now, n, f.in(x, cost)))
-	}
-	if owner.competes() {
-		before := f.before().part(ahead, total)
-		at = later(at, owner.bucketOf.afterTurns(now, turn{assured, owner, before}, cost))
-	}
-	return at
+func (f forecast) certain(now time.Time, closed *node, parts int64, cost *Cost) time.Time {
+	ahead := portion(f.ahead(), parts, f.parts())
+	turns := f.turnsOfGroups(now, now, closed == f.node, ahead+cost.In(f.node.kind))
+	return later(f.limits(now, parts, turns, cost), f.afterBuckets(now, parts, cost))
 }
 
 // mayClose reports whether a class on the path holds the item up while it is closed.
@@ -217,33 +275,6 @@ func (f forecast) resumes(cost *Cost) (until time.Time) {
 	return until
 }
 
-// assured returns when what waits in the queue will have left at the assured rate, from
-// now on. The buckets of a class may be assured more together than the classes above have. So a bucket
-// also waits for the turns of the others there.
-func (f forecast) assured(now time.Time, cost *Cost) time.Time {
-	at, bucket := f.assuredAlone(now, cost), f.node.class.owner()
-	if bucket.competes() {
-		at = later(at, bucket.bucketOf.afterTurns(now, turn{assured, bucket, f.before()}, cost))
-	}
-	return at
-}
-
-// assuredAlone is assured if no other bucket waits.
-func (f forecast) assuredAlone(now time.Time, cost *Cost) time.Time {
-	n := f.node
-	owner := n.class.owner()
-	switch groups := owner.quiet.count(); {
-	case groups > 0 && groups == owner.feed.children:
-		at := f.assuredByTurns(now, now, cost.In(n.kind))
-		return f.assuredByTurns(now, at, cost.In(n.kind)) // with those that wake before
-	case n.feed != nil: // the class's own queue is assured of nothing
-		return limit.Never
-	case n.assured == nil:
-		return now
-	}
-	return n.assured.After(now, f.ahead())
-}
-
 // before is ahead in all units.
 func (f forecast) before() sum {
 	before := f.node.waitingCost
@@ -253,17 +284,6 @@ func (f forecast) before() sum {
 	}
 	before.count(&f.own, -1)
 	return before
-}
-
-// assuredByTurns is assured for a group, or for the queue of the class with which groups take turns: each of the others
-// lets as much leave before, of what it has. The class has no other children.
-func (f forecast) assuredByTurns(now, until time.Time, n int64) time.Time {
-	class, ahead := &f.node.class.owner().node, f.ahead()
-	ahead += f.turnsOfGroups(now, until, false, ahead+n)
-	if class.assured == nil {
-		return class.estimate(now, ahead, n)
-	}
-	return class.assured.After(now, ahead)
 }
 
 // turnsOfGroups returns what leaves from now until a time if each of the others lets at most so much leave. Those

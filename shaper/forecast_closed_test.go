@@ -288,6 +288,22 @@ func TestForecastBeneathAClassOfAnotherUnitThatCloses(t *testing.T) {
 	s.foretell(t, "the last of 600", classes["test"], large(), 2*second)
 }
 
+// What costs nothing in its own class, but does in one above that closes, waits until that opens again.
+func TestForecastOfWhatIsFreeBeneathAClassThatCloses(t *testing.T) {
+	root, mid := named("root", leakyClass("1mbit")), named("mid", leakyClass("80bit")) // 10 bytes/s
+	root.Closed = policy.Span{From: at(5 * second), Until: at(100 * second)}
+	classes := tree(root, under("root", mid), under("mid", withQueue(named("c", leakyClass("1000 messages/s")), 100, 0)))
+	s, c := &sim{root: classes["root"], now: start}, classes["c"]
+	free := func() *Item { return &Item{Cost: Cost{Bytes: 10, Packets: 1}} }
+	for range 10 {
+		c.Enter(s.now, free())
+	}
+	_, said := c.Estimate().Place(s.now, free().Cost)
+	if left := s.wait(c, free()); said < left-2*second || said > left+ms {
+		t.Errorf("the estimate is %v, and it leaves after %v", said, left)
+	}
+}
+
 // What waits when a class above closes during a pause waits until it opens.
 func TestForecastOfAPauseUntilItIsClosed(t *testing.T) {
 	root, mid := named("root", leakyClass("1000 messages/s")), under("root", named("mid", leakyClass("10 messages/s")))

@@ -118,17 +118,17 @@ func (k *keys) turnsBefore(now time.Time, of *turn, items, total int64) int64 {
 	return all + portion(rest, ready, busy)
 }
 
-// portion returns n*a/b, where a is at most b.
+// portion returns n*a/b, where a is at most b: all of n if they are equal, even if both are 0.
 func portion(n, a, b int64) int64 {
-	if a == 0 {
-		return 0
+	if a == b {
+		return n
 	}
 	hi, lo := bits.Mul64(uint64(n), uint64(a))
 	q, _ := bits.Div64(hi, lo, uint64(b))
 	return int64(q)
 }
 
-// part returns a/b of a sum, where a is at most b.
+// part returns a/b of a sum, as portion does.
 func (s sum) part(a, b int64) sum {
 	return sum{portion(s.bytes, a, b), portion(s.packets, a, b), portion(s.messages, a, b), portion(s.connections, a, b), portion(s.tokens, a, b)}
 }
