@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"runtime"
 	"sync"
 	"time"
 
@@ -102,8 +103,8 @@ func (p *pacer) wake() (now time.Time) {
 	return now
 }
 
-// yieldAfter is how long the pacer goes on while something is always due. Then it sets the timer, and
-// goes on at once if that is due too.
+// yieldAfter is how long the pacer goes on while something is always due. Then it lets other goroutines run that have
+// no processor.
 const yieldAfter = 200 * time.Microsecond
 
 // release lets what is due leave from begin on: one item of each tree, in turn. Between two
@@ -117,6 +118,7 @@ func (p *pacer) release(begin time.Time) {
 			return
 		}
 	}
+	runtime.Gosched() // the timer will be due at once, so to wait for it would let nobody run
 }
 
 // set implements waker. The caller holds the lock of its tree.

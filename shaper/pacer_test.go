@@ -1,7 +1,9 @@
 package shaper
 
 import (
+	"runtime"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -192,4 +194,48 @@ func TestPacerFollowsTheWallClock(t *testing.T) {
 	if p.rearm(); !clock.at.Equal(now.Add(time.Second)) {
 		t.Errorf("for one in a second the timer is set to %v, want %v", clock.at, now.Add(time.Second))
 	}
+}
+
+// On one processor, other goroutines run while something is always due: each time the pacer has gone on for yieldAfter.
+func TestPacerLetsOthersRun(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const items, takes = 30_000, 3 * time.Microsecond
+	s := New()
+	defer s.Close()
+	conf := named("a", leakyClass("1 messages/s"))
+	conf.Queue = policy.Queue{}
+	s.Apply([]policy.Class{conf})
+	c := s.Class("a")
+	var left atomic.Int64
+	for range items {
+		busy := &busyOwner{takes: takes, left: &left}
+		busy.item = Item{Owner: busy, Cost: Cost{Messages: 1, Bytes: 10}, Held: 10, Patient: true, Accepted: true}
+		if c.Enter(time.Now(), &busy.item) == Leaves {
+			left.Add(1)
+		}
+	}
+	conf.Rate = rateOf("50000000 messages/s")
+	s.Apply([]policy.Class{conf})
+	ran := 0
+	for left.Load() < items {
+		runtime.Gosched()
+		ran++
+	}
+	if least := items / int(yieldAfter/takes) / 2; ran < least {
+		t.Errorf("another goroutine has run %d times while %d items left, want %d at least", ran, items, least)
+	}
+}
+
+// busyOwner is busy for a while if its item leaves.
+type busyOwner struct {
+	item  Item
+	takes time.Duration
+	left  *atomic.Int64
+}
+
+func (o *busyOwner) Leave(now time.Time) {
+	o.item.Left(now)
+	for began := time.Now(); time.Since(began) < o.takes; {
+	}
+	o.left.Add(1)
 }
