@@ -83,3 +83,34 @@ func TestLingerEnds(t *testing.T) {
 		}))
 	}
 }
+
+// A stop does not wait so long.
+func TestShutdownEndsALinger(t *testing.T) {
+	for _, before := range []time.Duration{0, time.Second} {
+		t.Run(fmt.Sprint("told ", before, " before"), virtual(func(t *testing.T) {
+			to, conns := listen(t)
+			r := run(t, class("c", "1 messages/h", `max_wait = "1s"`)+listener("l", "http", to, "c"))
+			client, server := r.open(conns)
+			passShort(t, client, server)
+			send(t, client, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2000000\r\n\r\n")
+			ended := make(chan bool)
+			go func() {
+				for err := error(nil); err == nil; time.Sleep(300 * time.Millisecond) {
+					_, err = io.WriteString(client, "x")
+				}
+				close(ended)
+			}()
+			time.Sleep(before)
+			began := time.Now()
+			if n := r.Shutdown(within(20 * time.Second)); n != 0 {
+				t.Errorf("%d sessions were reset", n)
+			}
+			if took, most := time.Since(began), lingerTimeout+time.Second+janitorPeriod; took > most {
+				t.Errorf("it took %v, want %v at most", took, most)
+			}
+			expectEnd(t, server)
+			r.awaitEnd(stats.Overflow, 1)
+			<-ended
+		}))
+	}
+}

@@ -194,7 +194,8 @@ func (m *messages) Fail(result stats.Result) { m.session.fail(result) }
 
 // How long a client may take to end the session after it was told of the end. A client that was refused may have to
 // send a long body first, before it reads why. So the session waits for it as nginx does (lingering_timeout and
-// lingering_time): until it has sent nothing for refusedTimeout, and for mostLinger in all.
+// lingering_time): until it has sent nothing for refusedTimeout, and for mostLinger in all. A server that stops has no such
+// patience: lingerTimeout in all.
 const (
 	lingerTimeout  = 2 * time.Second
 	refusedTimeout = 5 * time.Second
@@ -208,7 +209,10 @@ func (m *messages) Linger(result stats.Result) {
 		m.lingersUntil = now.Add(mostLinger)
 	}
 	timeout := lingerTimeout
-	if result == stats.Overflow {
+	switch stops := m.session.server.stopping.Load(); {
+	case stops && m.lingersUntil.Sub(now) > lingerTimeout:
+		m.lingersUntil = now.Add(lingerTimeout)
+	case !stops && result == stats.Overflow:
 		timeout = refusedTimeout
 	}
 	m.lingering.after(min(timeout, m.lingersUntil.Sub(now)), m.session, func() { m.Close(result) })
