@@ -151,6 +151,7 @@ func seesCurvesMove(t *testing.T, b *browser, upstream string) {
 	b.eval(`globalThis.first = ` + curveNow)
 	b.await("the curve goes down with the queue", `((now) => now.waiting < first.waiting && now.picture !== first.picture)(`+curveNow+`)`)
 	b.await("the curve has a further point", `((now) => now.points > first.points && now.waiting < first.waiting)(`+curveNow+`)`)
+	b.await("the axis tells the seconds", `drawn[1].axes[0]._values?.filter((mark) => /^\d\d:\d\d:\d\d$/.test(mark)).length > 1`)
 	b.await("the rate has a point while traffic flows", `drawn[0].data[1].slice(0, -1).some((sent) => sent > 0)`)
 	b.open("about:blank") // so that no stream holds up the end of the daemon
 }

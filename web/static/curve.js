@@ -19,6 +19,13 @@ export function draw(figure, canvas, height, x, y, options) {
   return plot;
 }
 
+// Marks of the time axis: their distances in seconds, and how uPlot prints those of such distances or more. In its first
+// minutes shaper knows only seconds.
+const marks = {
+  incrs: [1, 5, 10, 30, 60, 300, 600, 1200, 3600],
+  values: [[60, "{HH}:{mm}"], [1, "{HH}:{mm}:{ss}"]].map(([least, print]) => [least, print, null, null, null, null, null, null, 1]),
+};
+
 const plots = new WeakMap(); // what ends the plot of a canvas
 
 // erase ends the plots in an element that leaves the page: uPlot keeps each plot until then.
@@ -42,7 +49,7 @@ export function curve(title, colour) {
     canvas.setAttribute("aria-label", `${title} of the last hour: last ${at(i)}, highest ${at(most)}`);
   }
 
-  plot = draw(element, canvas, 150, { space: 70, size: 30, incrs: [60, 300, 600, 1200, 3600], values: "{HH}:{mm}" }, { values: (_, ticks) => ticks.map((v) => printTick(v)) }, {
+  plot = draw(element, canvas, 150, { space: 70, size: 30, ...marks }, { values: (_, ticks) => ticks.map((v) => printTick(v)) }, {
     scales: { y: { range: (_, low, high) => [0, (high || 1) * 1.05] } },
     series: [{}, { stroke: css(colour), width: 1.5, points: { show: false } }, { stroke: css("--dim"), dash: [4, 4], points: { show: false } }],
     hooks: { setCursor: [() => plot && tell()] },
