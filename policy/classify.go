@@ -53,9 +53,9 @@ type Classifier struct {
 
 // listenerRules is what the compiled rules need of one listener.
 type listenerRules struct {
-	number          int // its index in Policy.Listeners
+	index           int // in Policy.Listeners
 	protocol        Protocol
-	relays          bool // datagrams of SOCKS clients
+	relays          bool // it relays datagrams of SOCKS clients
 	defaults        Decision
 	bindsBoth       bool // the destination says which of our addresses a session can have
 	needDestination bool
@@ -63,8 +63,8 @@ type listenerRules struct {
 	anySource       portIndex // rules that name this listener and have no source
 }
 
-// keyed returns Per by class, for classes with a bucket for each key.
-func keyed(p *Policy) map[string]Per {
+// perOf returns Per by class, for classes with a bucket for each key.
+func perOf(p *Policy) map[string]Per {
 	per := map[string]Per{}
 	for _, class := range p.Classes {
 		if class.Per != (Per{}) {
@@ -74,8 +74,8 @@ func keyed(p *Policy) map[string]Per {
 	return per
 }
 
-// need notes what tells the buckets of a class and of a return class apart. The listener leads to
-// both.
+// need notes what a connection has to say because the listener leads to a class and a return class:
+// what tells the buckets of each apart.
 func (l *listenerRules) need(class, back Per) {
 	byBind := class.Has(ByBind) || back.Has(ByBind)
 	l.needBind = l.needBind || byBind
@@ -84,7 +84,7 @@ func (l *listenerRules) need(class, back Per) {
 
 // A matcher is a compiled rule.
 type matcher struct {
-	applies          []bool      // by number of listener; nil applies to all
+	applies          []bool      // by index of the listener; nil applies to all
 	port, sourcePort []PortRange // nil matches every port
 	destination      *bart.Lite  // nil matches every destination
 	decision         Decision
@@ -105,11 +105,14 @@ type sourceNode struct {
 // Compile compiles the rules of a policy that Load returned. It takes time and memory in
 // proportion to the number of prefixes and rules.
 func Compile(p *Policy) *Classifier {
-	c := &Classifier{file: p.Path, listeners: make(map[string]*listenerRules, len(p.Listeners)), per: keyed(p), rules: make([]matcher, len(p.Rules))}
+	c := &Classifier{file: p.Path, listeners: make(map[string]*listenerRules, len(p.Listeners)), per: perOf(p), rules: make([]matcher, len(p.Rules))}
 	for i, l := range p.Listeners {
-		of := &listenerRules{number: i, protocol: l.Protocol, relays: l.relays(), defaults: Decision{Class: l.Class, ReturnClass: l.ReturnClass}, bindsBoth: l.bindsBoth()}
-		of.need(c.per[l.Class], c.per[l.ReturnClass])
-		c.listeners[l.Name] = of
+		rules := &listenerRules{
+			index: i, protocol: l.Protocol, relays: l.relays(), bindsBoth: l.bindsBoth(),
+			defaults: Decision{Class: l.Class, ReturnClass: l.ReturnClass},
+		}
+		rules.need(c.per[l.Class], c.per[l.ReturnClass])
+		c.listeners[l.Name] = rules
 	}
 	c.nodes, c.more = make([]sourceNode, 1), make([]portIndex, 1)
 	for i := range p.Rules {
@@ -152,11 +155,11 @@ func compileRule(i int, rule *Rule, listeners []Listener) matcher {
 	return m
 }
 
-// noteNeeds notes what the listeners of a rule need because of it.
+// noteNeeds notes what a rule needs to know of the connections of its listeners.
 func (c *Classifier) noteNeeds(m *matcher) {
 	class, back := c.per[m.rule.Class], c.per[m.rule.ReturnClass]
 	if m.destination == nil && class == (Per{}) && back == (Per{}) {
-		return // as most rules, of which there may be many
+		return // most rules end here, and there may be many
 	}
 	for _, l := range c.listeners {
 		if m.appliesTo(l) {
@@ -262,8 +265,8 @@ func (c *Classifier) Classify(conn Conn) Decision {
 	return d
 }
 
-// firstMatch returns the first of the rules that matches, if it is below before, and else
-// before. The caller knows that their sources match.
+// firstMatch returns the first of the rules that matches and stands before the rule before. If there
+// is none, it returns before. The caller knows that the sources of the rules match.
 func (c *Classifier) firstMatch(rules *portIndex, before int, l *listenerRules, conn *Conn) int {
 	if rules.byPort != nil {
 		before = c.firstOf(rules.byPort[conn.Port], before, l, conn)
@@ -274,7 +277,7 @@ func (c *Classifier) firstMatch(rules *portIndex, before int, l *listenerRules, 
 	return before
 }
 
-// firstOf is firstMatch for a list of rules, ascending.
+// firstOf is firstMatch for an ascending list of rules.
 func (c *Classifier) firstOf(rules []int, before int, l *listenerRules, conn *Conn) int {
 	for _, i := range rules {
 		if i >= before {
@@ -297,10 +300,11 @@ func (m *matcher) match(l *listenerRules, conn *Conn) bool {
 }
 
 // appliesTo reports whether the rule applies to connections of the listener.
-func (m *matcher) appliesTo(l *listenerRules) bool { return m.applies == nil || m.applies[l.number] }
+func (m *matcher) appliesTo(l *listenerRules) bool { return m.applies == nil || m.applies[l.index] }
 
-// HasListener reports whether the policy has a listener, or one that relays its datagrams: of its name and of its protocol.
-// Another protocol means other clients, and its rules say nothing of those that a listener of that name had before.
+// HasListener reports whether the policy has a listener of the same name and protocol, or a SOCKS listener of that name
+// that relays the datagrams which as stands for. A listener of another protocol has other clients: its rules say nothing
+// about the clients of as.
 func (c *Classifier) HasListener(as *Listener) bool {
 	l := c.listeners[as.Name]
 	return l != nil && (l.protocol == as.Protocol || l.relays && as.Protocol == UDP)
