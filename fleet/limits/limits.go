@@ -1,5 +1,5 @@
-// Package limits makes what the members of a fleet agree on from a policy. The daemon and the simulation
-// both do.
+// Package limits turns the limits of a shared class into what the members of its fleet agree on. The daemon
+// and the simulation use it.
 package limits
 
 import (
@@ -12,16 +12,16 @@ import (
 	"shaper/unit"
 )
 
-// algorithms says in what form a store hands out the budget of an algorithm: slots, unless it has a
-// window.
+// algorithms says how a store hands out the budget of an algorithm with a window. The budgets of all other
+// algorithms are slots.
 var algorithms = map[policy.Algorithm]fleet.Algorithm{
 	policy.FixedWindow: fleet.FixedWindow, policy.SlidingWindow: fleet.SlidingWindow, policy.SlidingLog: fleet.SlidingLog,
 }
 
-// All returns the limits of a shared class as its fleet knows them. Each is a budget of its own, whose name says what kind of
-// limit it is: so one that stands elsewhere in the policy of another member is the same budget, and one of another kind is
-// another. Those of one kind are numbered as they stand in the policy, and by nothing else: members with one policy have to agree,
-// whatever policies each has had before, and a rate that is set changes no name.
+// All returns the limits of a shared class as its fleet knows them. Each limit is a budget of its own, and its name says what
+// kind of limit it is. So two members share a budget if their limits are of the same kind, wherever these stand in their
+// policies. Several limits of one kind are numbered in the order of the policy. Nothing else goes into a name: members with
+// the same policy agree on it, whatever policies they had before, and a new rate does not change it.
 func All(class string, limits []shaper.Limit, of policy.Fleet) (all []fleet.Class) {
 	same := map[string]int{}
 	for _, l := range limits {
@@ -30,7 +30,7 @@ func All(class string, limits []shaper.Limit, of policy.Fleet) (all []fleet.Clas
 			Deadline: time.Duration(of.Deadline),
 		}
 		if same[c.Name]++; same[c.Name] > 1 {
-			c.Name = further(&c, same[c.Name])
+			c.Name = numbered(&c, same[c.Name])
 		}
 		if l.Calendar.Period != "" {
 			c.Bounds = l.Calendar.Around
@@ -40,7 +40,7 @@ func All(class string, limits []shaper.Limit, of policy.Fleet) (all []fleet.Clas
 	return all
 }
 
-// nameOf returns what the first limit of a kind is called: slots have the name of the class, whatever their bursts are.
+// nameOf returns the name of the first limit of a kind. That of slots is the name of the class, whatever their burst is.
 func nameOf(class string, l *shaper.Limit) string {
 	switch {
 	case l.Window == 0:
@@ -51,20 +51,20 @@ func nameOf(class string, l *shaper.Limit) string {
 	return fmt.Sprintf("%s/%s/%v/%v", class, l.Algorithm, l.Rate.Kind(), unit.Duration(l.Window))
 }
 
-// further returns what number n of its kind is called; c has the name of the first.
-func further(c *fleet.Class, n int) string {
+// numbered returns the name of limit number n of a kind, from 2 on. c has the name of the first.
+func numbered(c *fleet.Class, n int) string {
 	if c.Algorithm == fleet.Slots {
 		return fmt.Sprintf("%s/slots/%d", c.Name, n)
 	}
 	return fmt.Sprintf("%s/%d", c.Name, n)
 }
 
-// Fallback returns what leaves by limit i while the store is away. A rate in the policy is that of
-// the class itself; a further limit has its share.
+// Fallback returns what a member lets out by limit i while the store is away. A rate in the policy replaces
+// that of the class, which is limit 0. By each limit of also, the member lets out its share.
 func Fallback(f policy.Fallback, i int) fleet.Fallback {
-	of := fleet.Fallback{Stop: f.Stop}
+	away := fleet.Fallback{Stop: f.Stop}
 	if i == 0 {
-		of.Rate = f.Rate
+		away.Rate = f.Rate
 	}
-	return of
+	return away
 }
