@@ -372,12 +372,12 @@ func TestBindInShadow(t *testing.T) {
 		binds: map[string][]netip.Addr{"l": p.Listeners[0].Bind}}
 	to := netip.MustParseAddrPort("192.0.2.9:1")
 	for _, c := range []struct{ from, want netip.Addr }{{ourOne, ourTwo}, {ourTwo, ourTwo}, {ourSix, ourSix}, {netip.Addr{}, ourTwo}} {
-		if got := s.bind(policy.Conn{Listener: "l", Destination: to, Bind: c.from}).Bind; got != c.want {
+		if got := s.withBind(policy.Conn{Listener: "l", Destination: to, Bind: c.from}).Bind; got != c.want {
 			t.Errorf("from %v it leaves from %v there, want %v", c.from, got, c.want)
 		}
 	}
 	var none *shadow
-	if got := none.bind(policy.Conn{Bind: ourOne}).Bind; got != ourOne {
+	if got := none.withBind(policy.Conn{Bind: ourOne}).Bind; got != ourOne {
 		t.Errorf("without a shadow it leaves from %v", got)
 	}
 }

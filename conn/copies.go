@@ -57,7 +57,7 @@ func (t *tcpSession) mirror(s *shadow) {
 // the session. If s gets copies already, the session has failed over: it keeps its guest if
 // that may stay; see follow. The locks of the routes and of the session are held.
 func (t *tcpSession) copyTo(s *shadow, who policy.Conn, now time.Time) {
-	who = s.bind(who)
+	who = s.withBind(who)
 	guest := t.copies.follow(s, who, &t.conf.Listener, now)
 	if t.copies = nil; guest == nil {
 		t.up.flow.Mirror(nil)

@@ -10,15 +10,16 @@ import (
 )
 
 // shadow is a policy that gets copies of all traffic. Its classes only compute what they would
-// do. A nil shadow is no policy. The lock of the routes guards it.
+// do. nil means that no policy is in the shadow. A shadow never changes: Server.Shadow puts another
+// one in its place, under the lock of the routing.
 type shadow struct {
 	routes
 	trial *shaper.Trial
 	binds map[string][]netip.Addr // by name of the listener
 }
 
-// Shadow sends copies of all traffic, that of open sessions too, to the classes of trial, by
-// the rules of p. A nil p ends that.
+// Shadow sends copies of all traffic to the classes of trial, by the rules of p. That includes the
+// traffic of open sessions. A nil p ends the copies.
 func (s *Server) Shadow(p *policy.Policy, trial *shaper.Trial) {
 	s.routing.mu.Lock()
 	defer s.routing.mu.Unlock()
@@ -32,25 +33,26 @@ func (s *Server) Shadow(p *policy.Policy, trial *shaper.Trial) {
 			s.routing.shadow.classes[class.Name()] = class
 		}
 	}
-	for _, one := range s.all() {
-		one.mirror(s.routing.shadow)
+	for _, session := range s.all() {
+		session.mirror(s.routing.shadow)
 	}
 }
 
-// guest returns what stands for a connection of a listener in the trial; nil if no policy is in the shadow.
+// guest returns what stands for a connection in the trial; nil if no policy is in the shadow. conf is the listener of the
+// connection.
 func (s *shadow) guest(who policy.Conn, conf *policy.Listener, now time.Time) *shaper.Guest {
 	if s == nil {
 		return nil
 	}
-	who = s.bind(who)
+	who = s.withBind(who)
 	up, down := s.classesOf(who, conf)
 	return s.trial.Guest(now, who, up, down)
 }
 
-// bind returns a connection with the address of ours that it would leave from if the policy in the
-// shadow were in force: its own address if bind of its listener has that, and otherwise one that
-// bind has. s may be nil.
-func (s *shadow) bind(who policy.Conn) policy.Conn {
+// withBind returns a connection with the Bind that it would have if the policy in the shadow were in
+// force. It keeps its own address if the listener has that in bind. Otherwise it gets one of bind
+// that reaches the destination. s may be nil.
+func (s *shadow) withBind(who policy.Conn) policy.Conn {
 	if s == nil || slices.Contains(s.binds[who.Listener], who.Bind) {
 		return who
 	}
@@ -62,8 +64,8 @@ func (s *shadow) bind(who policy.Conn) policy.Conn {
 	return who
 }
 
-// classesOf returns the classes of a connection, upstream and downstream; nil for none. conf is its listener. If the policy has
-// another protocol by that name, its classes and rules are for other clients, and say nothing of the connection.
+// classesOf returns the classes of a connection, upstream and downstream; nil if the policy does not limit that direction. conf
+// is the listener of the connection. If the policy does not have that listener (policy.Classifier.HasListener), both are nil.
 func (s *shadow) classesOf(who policy.Conn, conf *policy.Listener) (up, down *shaper.Class) {
 	if !s.classifier.HasListener(conf) {
 		return nil, nil
