@@ -3,6 +3,7 @@ package fleet
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 )
 
@@ -266,4 +267,11 @@ func (s *step) giveBack(had *modelGrant) {
 	}
 }
 
+// refused grants nothing. The member asks again at retry.
 func (s *step) refused(retry int64) modelGrant { return modelGrant{number: s.number, till: retry} }
+
+// expiry returns when the store forgets what makes no difference any more after some microseconds: 10 s later, in whole
+// milliseconds, as PEXPIRE does.
+func (s *step) expiry(after int64) int64 {
+	return s.now + (int64(math.Ceil(float64(after)/1000))+10000)*1000
+}

@@ -12,33 +12,18 @@ type waiting struct {
 	since  int64 // its last slot
 }
 
-// advance returns the slot n periods after a slot.
-func (s *step) advance(us, rem, n int64) (int64, int64) {
-	sum := rem + n*s.rem
-	return us + n*s.quo + sum/s.parts, sum % s.parts
-}
-
-// takeSlots grants departure times, one period apart.
+// takeSlots grants a block of slots, one period apart, or puts the member in the line for them. A block is granted if
+// it lies within reach: all that the member wants, or as much as fills half of reach. Where silent members may use slots
+// too, the slots of the block are as much further apart.
 func (s *step) takeSlots() modelGrant {
 	b := s.bucket
-	us, rem := b.us, b.rem
-	if b.at > s.now {
-		us -= b.at - s.now
-		b.us, b.full, b.at = us, b.full-(b.at-s.now), s.now
-	}
-	if rem >= s.parts { // of a member with another rate
-		us, rem = us+1, 0
-	}
-	gap := int64(math.Ceil(float64(s.quo) + float64(s.rem)/float64(s.parts)))
-	due := max(us, s.class.fence+gap, s.quiet) // the slot has been free since, whoever asked
-	if start := max(s.now+s.lead-s.depth, due); us < start {
-		us, rem = start, 0
-	}
-	f := whole - s.silent
-	if f < whole/64 {
+	b.setBack(s.now)
+	us, rem, due := s.nextSlot()
+	asking := whole - s.silent // the shares of those who ask
+	if asking < whole/64 {
 		return s.refused(s.now + s.reach)
 	}
-	period := (float64(s.quo) + float64(s.rem)/float64(s.parts)) * (float64(whole) / float64(f))
+	period := s.period() * (float64(whole) / float64(asking))
 	block := max(min(float64(s.wanted), math.Floor(float64(s.reach)/2/period)), 1)
 	ahead := b.place(s.member, s.lastSlot())
 	free := max(us, due+ahead*s.turn) - s.reach + int64(math.Ceil((block-1)*period))
@@ -47,22 +32,62 @@ func (s *step) takeSlots() modelGrant {
 	}
 	b.leaveLine(s.member, int(ahead))
 
-	lastToo := int64(0) // items of several units need whole blocks: then the slot that begins last within reach counts, too
-	if s.need > 1 {
-		lastToo = 1
-	}
-	k := max(min(s.wanted, max(1, int64(math.Floor(float64(s.now+s.reach-us)/period))+lastToo)), s.need)
-	skip := int64(0)
-	if f < whole {
-		b.owed += k * (whole - f)
-		skip, b.owed = b.owed/f, b.owed%f
-	}
-	g := modelGrant{number: s.number, units: k, first: us, rem: rem, span: k + skip}
-	b.us, b.rem = s.advance(us, rem, k+skip)
+	k := s.blockFrom(us, period)
+	span := k + b.skip(k, asking)
+	g := modelGrant{number: s.number, units: k, first: us, rem: rem, span: span}
+	b.us, b.rem = s.advance(us, rem, span)
 	b.at = s.now
 	b.full = max(b.full, b.us+s.depth)
-	b.expires = s.now + (int64(math.Ceil(float64(max(b.full-s.now, 0))/1000))+10000)*1000
+	b.expires = s.expiry(max(b.full-s.now, 0))
 	return g
+}
+
+// setBack keeps the slots as far away as they were if the store's clock has been set back.
+func (b *modelBucket) setBack(now int64) {
+	if back := b.at - now; back > 0 {
+		b.us, b.full, b.at = b.us-back, b.full-back, now
+	}
+}
+
+// nextSlot returns the next slot that the member may get, and since when a slot is free, whoever asks.
+func (s *step) nextSlot() (us, rem, due int64) {
+	us, rem = s.bucket.us, s.bucket.rem
+	if rem >= s.parts { // the last member to ask had another rate
+		us, rem = us+1, 0
+	}
+	// A slot that was lost begins before the fence. So the first one after it is a gap later.
+	due = max(us, s.class.fence+int64(math.Ceil(s.period())), s.quiet)
+	if start := max(s.now+s.lead-s.depth, due); us < start {
+		us, rem = start, 0
+	}
+	return us, rem, due
+}
+
+// period returns the time from a slot to the next, in microseconds.
+func (s *step) period() float64 { return float64(s.quo) + float64(s.rem)/float64(s.parts) }
+
+// advance returns the slot n periods after a slot.
+func (s *step) advance(us, rem, n int64) (int64, int64) {
+	sum := rem + n*s.rem
+	return us + n*s.quo + sum/s.parts, sum % s.parts
+}
+
+// blockFrom returns how many slots from us on the member gets: those within reach, and not fewer than it needs.
+func (s *step) blockFrom(us int64, period float64) int64 {
+	within := int64(math.Floor(float64(s.now+s.reach-us) / period))
+	if s.need > 1 { // items of several units need whole blocks: the slot that begins last within reach counts, too
+		within++
+	}
+	return max(min(s.wanted, max(1, within)), s.need)
+}
+
+// skip returns how many slots silent members use beside k that are granted. asking is the shares of all others.
+func (b *modelBucket) skip(k, asking int64) (n int64) {
+	if asking < whole {
+		b.owed += k * (whole - asking)
+		n, b.owed = b.owed/asking, b.owed%asking
+	}
+	return n
 }
 
 // lastSlot returns when the last block of the member began; 0 if it had none.
@@ -73,7 +98,7 @@ func (s *step) lastSlot() int64 {
 	return 0
 }
 
-// place returns how many members wait before this one.
+// place returns how many members wait before this one, which need not be in the line. last is its last slot.
 func (b *modelBucket) place(member string, last int64) (ahead int64) {
 	for i, w := range b.line {
 		if w.member == member {
@@ -92,7 +117,8 @@ func (b *modelBucket) leaveLine(member string, ahead int) {
 	b.line = b.line[min(ahead, len(b.line)):]
 }
 
-// wait puts the member in the line for the next slot that comes within the horizon.
+// wait puts the member in the line for the next slot that comes within reach, and has it ask again at retry. The member
+// whose last slot is the longest ago comes first, so that an urgent item of an idle member passes the bulk of others.
 func (s *step) wait(retry int64) modelGrant {
 	b := s.bucket
 	if !slices.ContainsFunc(b.line, func(w waiting) bool { return w.member == s.member }) {
@@ -101,6 +127,6 @@ func (s *step) wait(retry int64) modelGrant {
 			return cmp.Or(cmp.Compare(a.since, o.since), cmp.Compare(a.member, o.member))
 		})
 	}
-	b.lineEnd = s.now + (int64(math.Ceil(float64(retry-s.now)/1000))+10000)*1000
+	b.lineEnd = s.expiry(retry - s.now)
 	return s.refused(retry)
 }

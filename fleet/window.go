@@ -37,7 +37,7 @@ func (s *step) relent(g *modelGrant, taken int64) {
 func (s *step) keep(at, carry, till, ttl int64) {
 	b := s.bucket
 	b.at, b.carry, b.till = at, carry, till
-	b.expires = s.now + (int64(math.Ceil(float64(max(ttl, till-s.now))/1000))+10000)*1000
+	b.expires = s.expiry(max(ttl, till-s.now))
 }
 
 // takeWindow grants units of a fixed or a sliding window.
