@@ -20,8 +20,8 @@ type Record struct {
 	What   string    `json:"what"`
 	Before string    `json:"before,omitempty"` // hash of the policy file in force before
 	After  string    `json:"after"`            // hash of the policy file in force since then
-	Until  time.Time `json:"until,omitzero"`   // when a set ends; zero: with the next reload
-	// Changes are the parts of the change, and More how many there are besides.
+	Until  time.Time `json:"until,omitzero"`   // when a set ends; zero: at the next reload
+	// Changes are the first parts of the change, and More is the number of the others.
 	Changes []policy.Change `json:"changes"`
 	More    int             `json:"more,omitempty"`
 	Error   string          `json:"error,omitempty"` // why it was rejected
@@ -30,34 +30,36 @@ type Record struct {
 // Notable are the commands that change the kernel by themselves.
 var Notable = []string{"tc apply", "tc clear", "nft apply", "nft clear"}
 
-// kernelCorrected is a record of what the daemon has put right in the kernel.
-const kernelCorrected = "kernel corrected"
+// Values of Record.What.
+const (
+	kernelCorrected = "kernel corrected" // the daemon has put something right in the kernel
+	sessionClosed   = "session closed"   // somebody has reset a session
+	scheduleApplied = "schedule"         // a schedule of the policy has changed something
+)
 
-// sessionClosed is a record of a session that somebody has reset.
-const sessionClosed = "session closed"
-
-// scheduleApplied is a record of what a schedule of the policy has changed.
-const scheduleApplied = "schedule"
-
-// isMinor reports whether such records may come in any number although nobody changes the policy: anybody on the
-// control socket can be rejected, note something, close sessions or try a policy in the shadow, another program
-// can change the kernel again and again, and schedules begin and end each day.
+// isMinor reports whether a record is of a kind that may come in any number while nobody changes the policy. Whoever
+// may use the control socket can be rejected, note something, close sessions and try a policy in the shadow. Another
+// program can change the kernel again and again. Schedules begin and end each day.
 func (r Record) isMinor() bool {
-	return r.Error != "" || r.What == scheduleApplied || r.What == kernelCorrected || r.What == sessionClosed || strings.HasPrefix(r.What, "shadow ") || slices.Contains(Notable, r.What)
+	switch r.What {
+	case scheduleApplied, kernelCorrected, sessionClosed:
+		return true
+	}
+	return r.Error != "" || strings.HasPrefix(r.What, "shadow ") || slices.Contains(Notable, r.What)
 }
 
 // History is the answer to GET /v1/history: the latest changes, the oldest of them first.
 type History []Record
 
-// Bounds of what a history holds: at most some 10 MB.
+// Bounds of what a history holds: some 10 MB at most.
 const (
 	mostRecords  = 200
-	mostMinor    = 50  // of those, so that the others are not pushed out
+	mostMinor    = 50  // of these are minor, so that minor ones do not push out the others
 	longestValue = 200 // bytes of each text of a change
 	longestError = mostReported * longestValue
 )
 
-// history holds the latest changes. A lock of its own guards it, so readers never wait for a change.
+// history holds the latest changes. Its own lock guards it, not that of the keeper, so readers never wait for a change.
 type history struct {
 	mu      sync.Mutex
 	records []Record
@@ -86,7 +88,7 @@ func (h *history) add(r Record) Record {
 	return r
 }
 
-// forget drops the oldest record of a kind if there are more than that many. The caller holds mu.
+// forget drops the oldest record of a kind if there are more than most of that kind. The caller holds mu.
 func (h *history) forget(kind func(Record) bool, most int) {
 	n := 0
 	for _, r := range h.records {
@@ -99,7 +101,7 @@ func (h *history) forget(kind func(Record) bool, most int) {
 	}
 }
 
-// cut returns a text, or at most so many bytes of its beginning if it is longer.
+// cut returns a text, or its first most bytes and "…" if it is longer.
 func cut(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -107,6 +109,7 @@ func cut(s string, most int) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
+// read returns a copy of the records, the oldest first.
 func (h *history) read() History {
 	h.mu.Lock()
 	defer h.mu.Unlock()
