@@ -2,8 +2,9 @@ package exchange
 
 import "shaper/shaper"
 
-// resume offers a message to its class again: one that has lost its turn, or is parked. It
-// returns false if the message could not be sent now.
+// resume offers a message to its class again, of the class that is the last one in ready: the first
+// message that has lost its turn, or else the first that is parked. If neither may enter now, the
+// class is no longer ready. resume returns false if the receiver could not take the message now.
 func (q *backlog) resume() bool {
 	tag := q.ready[len(q.ready)-1]
 	b := q.of(tag)
@@ -21,8 +22,9 @@ func (q *backlog) resume() bool {
 	return true
 }
 
-// reenter offers a message to its class again. It returns false if the message stays parked;
-// then another one waits in the class, and when it leaves there may be room.
+// reenter offers a message to its class again, and takes it out of its list unless it goes on waiting
+// there. It returns false if the message stays parked: there is no room, but another message of the
+// lane waits in the class, and when that leaves, this one is offered again.
 func (m *message) reenter(b *classBacklog) bool {
 	verdict := m.offer()
 	switch {
@@ -45,12 +47,12 @@ func (m *message) reenter(b *classBacklog) bool {
 	return true
 }
 
-// followBehind handles the first message of the list behind. It returns false if its turn has
-// not come.
+// followBehind takes the first message of the list behind, and lets it enter its class. One that must
+// not overtake others (inOrder), such as an unbind, belongs to no turn of a class: it is sent. followBehind
+// returns false if the message has to stay: it is late, others are before it, or the link has no room.
 func (q *backlog) followBehind() bool {
 	l, m := q.lane, q.behind.first
-	switch {
-	case m.late, m.inOrder && q.before() > 0, !m.inOrder && l.isUp() && !l.x.link.Room():
+	if m.late || m.inOrder && q.before() > 0 || !m.inOrder && l.isUp() && !l.x.link.Room() {
 		return false
 	}
 	q.take(m)
