@@ -37,7 +37,9 @@ type Step struct {
 	// From is where the client will send from; an address or a port that is zero is not known yet.
 	Relay bool
 	From  netip.AddrPort
-	// Head is what the session reads before what the client sends next; nil: nothing.
+	// Head is the head of the one request that the client has asked to forward, as the server at To gets
+	// it. Once To is reached, the session reads it, then the body, and nothing more. nil: the client did
+	// not ask for that.
 	Head []byte
 }
 
