@@ -27,7 +27,7 @@ type Options struct {
 	Facts    func(daemon.Class, time.Time) [][2]string // all that is known of a class, as names and texts
 }
 
-// retryPause is how long to wait before the daemon is asked again after it has gone.
+// retryPause is how long follow waits before it asks a daemon again that has gone away.
 const retryPause = time.Second
 
 // Run shows the classes until the user quits or a signal ends it. It returns an error if the daemon does
@@ -68,11 +68,11 @@ type top struct {
 	source  Source
 	screen  screen
 	model   model
-	changes chan func() // what other goroutines have Run do
+	changes chan func() // what other goroutines want the goroutine of Run to do; see tell
 
 	running  sync.WaitGroup
-	followed string // the class whose page is followed; "": the tree
-	unfollow func() // ends that
+	followed string // the class whose page follow asks for; "": the tree
+	unfollow func() // ends follow, and waits until it has ended
 }
 
 // loop draws a frame after each change, until the user quits or the context ends.
@@ -86,11 +86,11 @@ func (t *top) loop(ctx context.Context) error {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGWINCH, syscall.SIGCONT)
 	defer signal.Stop(signals)
-	var gone error
+	var hungUp error // why no key can come any more
 	t.beside(func() {
 		err := t.tty.read(ctx, func(k key) { t.tell(ctx, func() { t.press(k) }) })
 		if ctx.Err() == nil {
-			t.tell(ctx, func() { gone, t.model.quit = err, true })
+			t.tell(ctx, func() { hungUp, t.model.quit = err, true })
 		}
 	})
 	for {
@@ -108,7 +108,7 @@ func (t *top) loop(ctx context.Context) error {
 			}
 		}
 		if t.model.quit {
-			return gone
+			return hungUp
 		}
 		if t.model.open != t.followed {
 			t.unfollow()
@@ -125,7 +125,7 @@ func (t *top) beside(f func()) {
 	})
 }
 
-// tell makes Run do something, unless the context ends first.
+// tell makes the goroutine of Run call change, unless the context ends first.
 func (t *top) tell(ctx context.Context, change func()) {
 	select {
 	case t.changes <- change:
@@ -133,7 +133,7 @@ func (t *top) tell(ctx context.Context, change func()) {
 	}
 }
 
-// follow follows what the model shows, until unfollow. If the daemon goes away, it asks again.
+// follow asks the daemon for what the model shows, until unfollow. If the daemon goes away, it asks again.
 func (t *top) follow(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
