@@ -40,7 +40,7 @@
 //	endpoint     an HTTP server on one listener
 //	socket       the control socket: bind, take over from a dead daemon
 //	peer         who asks on the control socket, and whether he may
-//	unbound      addresses that cannot be bound, and TLS files that cannot be used
+//	unusable     addresses that cannot be bound, and files that cannot be used
 //	store        where the store of a fleet is, and what its files hold
 //	errors       the code of an error, for exit codes and HTTP
 //	systemd      sockets from systemd, its notifications and its watchdog

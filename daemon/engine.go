@@ -82,11 +82,11 @@ func (s *liveEngine) prepare(p *policy.Policy, named files) (commit func(), err 
 	return func() { s.commit(p, next) }, nil
 }
 
-// open binds the addresses of p that are not bound yet, and opens the state file. The error is *unbound
+// open binds the addresses of p that are not bound yet, and opens the state file. The error is *unusable
 // with everything that cannot be bound or opened, and with the files that cannot be used, or ErrRunning.
 // What could be bound or opened is returned with it.
 func (s *liveEngine) open(p *policy.Policy, named files) (next prepared, err error) {
-	failed := &unbound{policy: p}
+	failed := &unusable{policy: p}
 	next.control, err = s.bindControl(p.Daemon.Control)
 	if errors.Is(err, ErrRunning) {
 		return next, err // the other daemon has all the ports too

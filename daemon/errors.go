@@ -46,15 +46,15 @@ func CodeOf(err error) Code {
 	var answered *Error
 	var mistakes policy.Errors
 	var path *fs.PathError
-	var bind *unbound
+	var named *unusable
 	switch {
 	case errors.As(err, &answered):
 		return answered.Code
 	case errors.As(err, &mistakes):
 		return CodePolicy
-	case errors.As(err, &bind) && bind.denied:
+	case errors.As(err, &named) && named.denied:
 		return CodePermission
-	case errors.As(err, &bind): // also a file that may not be read: at the next start it may be readable
+	case errors.As(err, &named): // also a file that may not be read: at the next start it may be readable
 		return CodeFailed
 	case errors.As(err, &path) && (path.Op == "open" || path.Err == syscall.EISDIR):
 		return CodeNoFile
@@ -77,9 +77,9 @@ func errorOf(err error) *Error {
 
 // mistakesOf returns the parts of an error that have a place in a policy file.
 func mistakesOf(err error) (mistakes policy.Errors) {
-	var bind *unbound
-	if errors.As(err, &bind) {
-		return bind.errs
+	var named *unusable
+	if errors.As(err, &named) {
+		return named.errs
 	}
 	errors.As(err, &mistakes)
 	return mistakes

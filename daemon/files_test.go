@@ -226,7 +226,7 @@ func obeyModes(t *testing.T) {
 // A key that shaper may not read fails the start like any file that cannot be used: systemd starts shaper
 // again, and once somebody has mended the permissions it runs.
 func TestKeyWithoutPermission(t *testing.T) {
-	u := &unbound{policy: &policy.Policy{}}
+	u := &unusable{policy: &policy.Policy{}}
 	u.add("listener.l.tls.key", &fs.PathError{Op: "open", Path: "/k", Err: fs.ErrPermission})
 	if CodeOf(u) != CodeFailed || u.errs[0].Allowed != needsReading {
 		t.Errorf("the error %v has code %v", u, CodeOf(u))

@@ -22,12 +22,12 @@ func listenError(network string, addr net.Addr, errno syscall.Errno) error {
 }
 
 // The error of an address that cannot be bound has its place in the file, and a remedy.
-func TestUnbound(t *testing.T) {
+func TestUnusable(t *testing.T) {
 	p, _, err := policy.Parse("a.toml", []byte(strings.Replace(base, `"127.0.0.1:0"`+"\nupstream", "[\"127.0.0.1:1\", \":80\"]\nupstream", 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := &unbound{policy: p}
+	u := &unusable{policy: p}
 	u.add("daemon.http", nil)
 	u.addListeners(nil)
 	if len(u.errs) != 0 {
@@ -63,7 +63,7 @@ func TestRemedy(t *testing.T) {
 		{&net.OpError{Op: "listen", Net: "tcp", Err: &net.DNSError{Err: "no such host", Name: "x.invalid"}}, needsAddress},
 		{errors.New("anything"), ""},
 	} {
-		if got := remedy(c.err); got != c.want {
+		if got := remedyBind(c.err); got != c.want {
 			t.Errorf("%v: %q, want %q", c.err, got, c.want)
 		}
 	}
@@ -72,7 +72,7 @@ func TestRemedy(t *testing.T) {
 // If the directory of the control socket cannot be opened, the code is not that of a policy
 // file that cannot be opened.
 func TestUnboundIsNoMissingFile(t *testing.T) {
-	u := &unbound{policy: &policy.Policy{}}
+	u := &unusable{policy: &policy.Policy{}}
 	_, _, err := sock.BindUnix(filepath.Join(t.TempDir(), "none", "c.sock"), sock.Access{})
 	if u.add("daemon.control", err); CodeOf(u) != CodeFailed {
 		t.Errorf("%v has the code %v", u, CodeOf(u))
@@ -100,7 +100,7 @@ func TestRemedyOfASectionCalledTLS(t *testing.T) {
 		{"listener.tls.tls.client_ca", missing, needsFile},
 		{"listener.tls.tls.cert", missing, needsFile},
 	} {
-		u := &unbound{policy: &policy.Policy{}}
+		u := &unusable{policy: &policy.Policy{}}
 		if u.add(c.key, c.err); u.errs[0].Allowed != c.want {
 			t.Errorf("%s: %q, want %q", c.key, u.errs[0].Allowed, c.want)
 		}
@@ -109,14 +109,14 @@ func TestRemedyOfASectionCalledTLS(t *testing.T) {
 
 // A file that may not be read is a matter of files: a later start may find it readable. Only a socket that may
 // not be bound lacks a permission of the service.
-func TestUnboundLacksPermission(t *testing.T) {
+func TestUnusableLacksPermission(t *testing.T) {
 	denied := &fs.PathError{Op: "open", Path: "/x", Err: syscall.EACCES}
 	for key, want := range map[string]Code{
 		"daemon.control": CodePermission, "daemon.http": CodePermission, "listener.a.b.listen": CodePermission, "listener.a.mode": CodePermission,
 		"daemon.state": CodeFailed, "listener.a.tls.cert": CodeFailed, "listener.a.upstream_tls.key": CodeFailed, "listener.a.users": CodeFailed,
 		"fleet.a.password_file": CodeFailed, "fleet.a.tls.ca": CodeFailed,
 	} {
-		u := &unbound{policy: &policy.Policy{}}
+		u := &unusable{policy: &policy.Policy{}}
 		if u.add(key, denied); CodeOf(u) != want {
 			t.Errorf("%s: the code is %v, want %v", key, CodeOf(u), want)
 		}

@@ -17,20 +17,20 @@ import (
 	"shaper/state"
 )
 
-// unbound is the error of a policy with addresses that cannot be bound, or with TLS files that
-// cannot be used. It has an error for each, with its place in the policy file and a remedy.
-type unbound struct {
+// unusable is the error of a policy that names addresses that cannot be bound, or files that cannot
+// be used. It has an error for each, with its place in the policy file and a remedy.
+type unusable struct {
 	policy *policy.Policy
 	errs   policy.Errors
 	causes []error // one for each of errs
 	denied bool    // the process lacks a permission to bind something
 }
 
-func (u *unbound) Error() string   { return u.errs.Error() }
-func (u *unbound) Unwrap() []error { return u.causes }
+func (u *unusable) Error() string   { return u.errs.Error() }
+func (u *unusable) Unwrap() []error { return u.causes }
 
 // add records that the address or file of a key cannot be used. It ignores a nil error.
-func (u *unbound) add(key string, err error) {
+func (u *unusable) add(key string, err error) {
 	if err == nil {
 		return
 	}
@@ -41,27 +41,14 @@ func (u *unbound) add(key string, err error) {
 			address = "unix:" + address
 		}
 	}
-	help := remedy(err)
-	switch {
-	case isTLSKey(key):
-		help = remedyTLS(err)
-	case strings.HasSuffix(key, ".password_file"):
-		help = remedyPassword(err)
-	case key == "daemon.state":
-		help = remedyState(err)
-	case strings.HasSuffix(key, ".mode"):
-		help = needsNetAdmin
-	case strings.HasSuffix(key, ".users"):
-		help = needsUsers
-	}
 	u.denied = u.denied || isBound(key) && errors.Is(err, fs.ErrPermission)
-	u.errs = append(u.errs, u.policy.BindError(key, address, err.Error(), help))
+	u.errs = append(u.errs, u.policy.BindError(key, address, err.Error(), remedy(key, err)))
 	u.causes = append(u.causes, err)
 }
 
 // addListeners adds each error that conn.Server.Prepare or conn.Files.Check has joined. Each is
 // about an address or a file, and begins with its key.
-func (u *unbound) addListeners(err error) {
+func (u *unusable) addListeners(err error) {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return
@@ -87,15 +74,32 @@ const (
 	needsPEM        = "a PEM file: a certificate followed by those that lead to its authority, or the private key of the certificate"
 	needsUsers      = "a file that the user of shaper can read, with lines NAME:HASH of argon2id or bcrypt, as `htpasswd -nB NAME` prints them"
 	needsPassword   = "the path of a file whose first line is the password, and not the password itself; a relative path begins at the directory of the policy file"
-	needsOwner      = "a group of the user that runs shaper, as `usermod -aG GROUP shaper` and a restart make it; only root may give a file to another user"
+	needsOwner      = "a group that the user that runs shaper is in: run `usermod -aG GROUP shaper` and restart shaper; only root may give a file to another user"
 	needsAccount    = "the name or the number of one of this machine (getent(1))"
 	needsAddress    = "an address of this machine, or a name that leads to one"
 	needsDirectory  = "make its directory, writable for the user that runs shaper, or choose another path; the unit in systemd/ makes /run/shaper with RuntimeDirectory="
 )
 
-// remedy returns what may help against an error of bind, or of the directory of a unix
-// socket; "" if the error itself says enough.
-func remedy(err error) string {
+// remedy returns what may help against the error of a key; "" if the error itself says enough.
+func remedy(key string, err error) string {
+	switch {
+	case isTLSKey(key):
+		return remedyTLS(err)
+	case strings.HasSuffix(key, ".password_file"):
+		return remedyPassword(err)
+	case key == "daemon.state":
+		return remedyState(err)
+	case strings.HasSuffix(key, ".mode"):
+		return needsNetAdmin
+	case strings.HasSuffix(key, ".users"):
+		return needsUsers
+	}
+	return remedyBind(err)
+}
+
+// remedyBind returns what may help against an error of bind, or of the directory or the owner of
+// a unix socket; "" if the error itself says enough.
+func remedyBind(err error) string {
 	var op *net.OpError
 	var path *fs.PathError
 	switch {
@@ -121,12 +125,23 @@ func remedy(err error) string {
 	return ""
 }
 
+// isLow reports whether an address has a port that needs a capability to bind.
+func isLow(a net.Addr) bool {
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		return a.Port < 1024
+	case *net.UDPAddr:
+		return a.Port < 1024
+	}
+	return false
+}
+
 // isBound reports whether a key names what shaper binds, and not a file that it reads.
 func isBound(key string) bool {
 	return key == "daemon.control" || key == "daemon.http" || strings.HasSuffix(key, ".listen") || strings.HasSuffix(key, ".mode")
 }
 
-// isTLSKey reports whether a key names a TLS file. Only the end says so: a section may be called tls.
+// isTLSKey reports whether a key names a TLS file. Only its last part says so: a listener or a fleet may be called "tls".
 func isTLSKey(key string) bool {
 	return slices.Contains([]string{"ca", "cert", "client_ca", "key"}, key[strings.LastIndex(key, ".")+1:])
 }
@@ -161,10 +176,10 @@ func remedyState(err error) string {
 	return needsStateDir
 }
 
-// stateFile returns the path of the file that the key daemon.state means; "" for none.
-func stateFile(key string) string {
-	if key != policy.StateOfService {
-		return key
+// stateFile returns the path of the state file for a value of daemon.state; "" if there is none.
+func stateFile(value string) string {
+	if value != policy.StateOfService {
+		return value
 	}
 	// systemd separates several directories by colons (systemd.exec(5))
 	dir, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":")
@@ -174,52 +189,54 @@ func stateFile(key string) string {
 	return filepath.Join(dir, "state")
 }
 
-// CheckFiles reads the certificates, keys and passwords that a policy names, and returns the mistakes in
-// them as [policy.Errors]. It also checks that there may be a state file. A file that this process may not read is only a warning: whoever
-// checks a policy need not be the user that runs shaper.
+// CheckFiles reads the certificates, keys and passwords that a policy names, and returns what is wrong with
+// them as [policy.Errors]. It also checks that there can be a state file. A file that this process may not read
+// is only a warning, because whoever checks a policy need not be the user that runs shaper.
 func CheckFiles(p *policy.Policy) (warnings policy.Errors, err error) {
 	of := conn.ReadFiles(p)
-	untimely, unusable := of.Check()
-	dubious, failed := &unbound{policy: p}, &unbound{policy: p}
+	untimely, broken := of.Check()
+	dubious, failed := &unusable{policy: p}, &unusable{policy: p}
 	for _, f := range p.Fleets {
 		_, warnings, err := readStore(f)
 		dubious.addListeners(warnings)
 		failed.addListeners(err)
 	}
 	dubious.addListeners(untimely)
-	failed.addListeners(unusable)
+	failed.addListeners(broken)
 	for i := range dubious.errs {
 		dubious.errs[i].Allowed = "a certificate that is valid now"
 	}
-	if path := stateFile(p.Daemon.State); path != "" {
-		if err := state.Check(path); errors.Is(err, state.ErrNoFile) {
-			failed.add("daemon.state", err)
-		} else {
-			dubious.add("daemon.state", err) // who starts shaper may make the directory, or may write to it
-		}
+	checkState(p, dubious, failed)
+	unread, errs := failed.split()
+	if warnings = append(dubious.errs, unread...); len(errs) > 0 {
+		return warnings, errs
 	}
-	var errs policy.Errors
-	for i, e := range failed.errs {
-		if errors.Is(failed.causes[i], fs.ErrPermission) {
-			e.Problem += ", so it is not checked"
-			dubious.errs = append(dubious.errs, e)
-		} else {
-			errs = append(errs, e)
-		}
-	}
-	if len(errs) > 0 {
-		return dubious.errs, errs
-	}
-	return dubious.errs, nil
+	return warnings, nil
 }
 
-// isLow reports whether an address has a port that needs a capability to bind.
-func isLow(a net.Addr) bool {
-	switch a := a.(type) {
-	case *net.TCPAddr:
-		return a.Port < 1024
-	case *net.UDPAddr:
-		return a.Port < 1024
+// checkState adds what is wrong with the state file of a policy. If the path leads to something else than a file, the
+// policy has failed. All else is only dubious: whoever starts shaper may make the directory, or may write to it.
+func checkState(p *policy.Policy, dubious, failed *unusable) {
+	path := stateFile(p.Daemon.State)
+	if path == "" {
+		return
 	}
-	return false
+	if err := state.Check(path); errors.Is(err, state.ErrNoFile) {
+		failed.add("daemon.state", err)
+	} else {
+		dubious.add("daemon.state", err)
+	}
+}
+
+// split returns the errors of files that this process may not read, each with a note that says so, and all others.
+func (u *unusable) split() (unread, others policy.Errors) {
+	for i, e := range u.errs {
+		if errors.Is(u.causes[i], fs.ErrPermission) {
+			e.Problem += ", so it is not checked"
+			unread = append(unread, e)
+		} else {
+			others = append(others, e)
+		}
+	}
+	return unread, others
 }
