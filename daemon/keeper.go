@@ -99,7 +99,7 @@ func (k *keeper) stop(by caller, about ...any) (drain time.Duration) {
 	k.logChange(by, Record{What: "stopping", Changes: []policy.Change{{Op: "~", What: "daemon", Key: "state", Old: Running, New: Draining}}},
 		append(about, "drain", drain)...)
 	if k.stopped = true; k.pending != nil {
-		k.log.Warn("stopping before the last reload was confirmed: the next start reads the file as it is")
+		k.log.Warn("shaper stops before the last reload was confirmed; the next start uses the policy file as it is then")
 	}
 	return drain
 }

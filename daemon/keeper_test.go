@@ -447,7 +447,7 @@ func TestStoppedKeeper(t *testing.T) {
 		if b.view.Load().rollback.IsZero() {
 			t.Error("the reload was undone while the daemon stops")
 		}
-		wantLines(t, b.logged.String(), "stopping before the last reload was confirmed")
+		wantLines(t, b.logged.String(), "shaper stops before the last reload was confirmed")
 	})
 }
 

@@ -18,7 +18,7 @@ func (k *kernel) run(ctx context.Context) {
 	watch := sync.OnceFunc(func() {
 		watching.Go(func() {
 			if err := k.watch(ctx, k.isKept, k.wake); err != nil {
-				k.log.Error("shaper no longer sees changes in the kernel", "err", err)
+				k.log.Error("shaper no longer sees changes in the kernel at once; restart it", "err", err, "looks_every", lookTime)
 			}
 		})
 	})
@@ -103,7 +103,7 @@ func (k *kernel) mend() (corrected map[string]int, err error) {
 	case err == nil && changes > 0:
 		k.log.Warn("the kernel differed from the policy; shaper has corrected it", "changes", changes)
 	case err != nil:
-		k.log.Error("the kernel differs from the policy", "err", err, "again", retryTime)
+		k.log.Error("the kernel differs from the policy, and shaper cannot correct it; it tries again", "err", err, "again", retryTime)
 	}
 	return corrected, err
 }

@@ -75,7 +75,7 @@ func groups(c *net.UnixConn) (gids []uint32, err error) {
 func (s *controlSocket) authorize(c *net.UnixConn) (caller, error) {
 	peer, err := credentials(c)
 	if err != nil {
-		return caller{}, fmt.Errorf("the caller is not known: %w", err)
+		return caller{}, fmt.Errorf("cannot tell who the caller is: %w", err)
 	}
 	by := caller{uid: peer.Uid, pid: peer.Pid}
 	if peer.Uid == 0 || int(peer.Uid) == os.Geteuid() {
