@@ -84,7 +84,7 @@ func decode(now time.Time, present moment, b []byte) (leases []limit.Lease, err 
 	}
 	r := reader{rest: body[len(magic):]}
 	if length := r.fixed(); length != int64(len(b)) {
-		return nil, fmt.Errorf("it has %d bytes, and says %d", len(b), length)
+		return nil, fmt.Errorf("it has %d bytes, but was written with %d", len(b), length)
 	}
 	written := moment{wall: r.fixed()}
 	copy(written.boot[:], r.bytes(len(written.boot)))
@@ -94,7 +94,7 @@ func decode(now time.Time, present moment, b []byte) (leases []limit.Lease, err 
 		leases = append(leases, r.lease())
 	}
 	if r.failed {
-		return nil, errors.New("it ends within a lease")
+		return nil, errors.New("it ends in the middle of a lease")
 	}
 	return leases, nil
 }
