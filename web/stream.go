@@ -154,7 +154,7 @@ func (d *Dashboard) ServeEvents(w http.ResponseWriter, r *http.Request, view str
 func refusal(r *http.Request) *Refusal {
 	switch site := r.Header.Get("Sec-Fetch-Site"); {
 	case r.Method != http.MethodGet:
-		return &Refusal{http.StatusMethodNotAllowed, "a stream has no end: GET it"}
+		return &Refusal{http.StatusMethodNotAllowed, "only GET reads a stream"}
 	case r.ContentLength != 0:
 		return &Refusal{http.StatusBadRequest, "a request for a stream has no body"}
 	case site == "cross-site", site == "same-site":

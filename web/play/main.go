@@ -151,7 +151,7 @@ func problems(err error) (all []problem) {
 		}
 		return all
 	case errors.Is(err, simulate.ErrTooLong):
-		err = fmt.Errorf("%w: more than %d steps; a shorter time, lower rates, or shaper simulate", err, maxSteps)
+		err = fmt.Errorf("%w: more than %d steps; simulate a shorter time or lower rates, or use `shaper simulate`", err, maxSteps)
 	}
 	return []problem{{Text: err.Error()}}
 }
