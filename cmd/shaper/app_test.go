@@ -134,7 +134,7 @@ func TestUsageErrors(t *testing.T) {
 func TestNoFile(t *testing.T) {
 	t.Chdir(t.TempDir())
 	want(t, 66, []string{"no such file"}, "check", "none.toml")
-	want(t, 66, []string{"open none.toml: no such file or directory; the policy file says where the control socket is, or else --socket\n"}, "status", "-c", "none.toml")
+	want(t, 66, []string{"open none.toml: no such file or directory; give --socket PATH, or -c FILE with a policy file: it says where the control socket is\n"}, "status", "-c", "none.toml")
 	for _, args := range [][]string{{"check", "."}, {"run", "-c", "."}, {"status", "-c", "."}} {
 		want(t, 66, []string{"is a directory"}, args...)
 	}

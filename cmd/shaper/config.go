@@ -64,7 +64,7 @@ func client(c *cli.Context) (*daemon.Client, error) {
 		return daemon.NewClient(policy.DefaultDaemon().Control), nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w; the policy file says where the control socket is, or else --socket", err)
+		return nil, fmt.Errorf("%w; give --socket PATH, or -c FILE with a policy file: it says where the control socket is", err)
 	}
 	return daemon.NewClient(policy.ControlPath(path, []byte(file.Text))), nil
 }
