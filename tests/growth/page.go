@@ -8,21 +8,23 @@ import (
 
 const introduction = `# Growth
 
-What things cost as classes, rules, keys and sessions become more. ` + "`make growth`" + ` writes this page from the Go benchmarks
-named BenchmarkGrowth, in some minutes (here on: %s). Times are processor time, of all
-threads, so a busy machine changes them little; other numbers do not depend on it. All are medians. The last column is the factor from the
-last number but one to the last, which is ten times as many: 1 means that the cost does not grow, 10 that it grows as the number does.
+This page shows what things cost as the numbers of classes, rules, keys and sessions grow. ` + "`make growth`" + ` runs the Go benchmarks named
+BenchmarkGrowth and writes this page, which takes some minutes (here on: %s). Each figure is a median. Times
+are processor time of all threads, so a busy machine changes them little, and changes the other figures not at all. The last column compares
+the last two figures of a row, for numbers of which the last is ten times the other: 1 means that the cost does not grow, and 10 that it grows
+as the number does.
 
 ![processor time against number](growth.svg)
 
-- "item": it enters, leaves and is charged, in a tree of which all classes have something to send, of which one has, and at the end of a path
-  of eight classes. "of a key": a session of one datagram, of one of so many clients of a class with ` + "`per`" + `.
-- "look at waiting keys": what ` + "`classes`" + `, a scrape and the dashboard read of one class in which so many clients wait.
-- "reload": the daemon reads, checks and compares the policy, and puts it in force; one class has a new rate. "new rate of a class" is the
-  last step alone.
-- "scrape": the answer to a Prometheus, with all metrics, compressed.
-- Sessions are over a network in memory, for which no descriptors are needed. "byte of one session" goes through the relay. The memory
-  of a session is with that of both ends of its connections.
+- "item": an item enters its class, leaves and is charged. In "busy classes" all classes of the tree have something to send, in "one busy
+  class" one has, and in "a tree 8 deep" the item passes eight classes. "of a key" is a session of one datagram, from one of that many clients
+  of a class with ` + "`per`" + `.
+- "look at waiting keys": ` + "`classes`" + `, a scrape or the dashboard reads one class in which that many clients wait.
+- "reload": the daemon reads, checks and compares the policy, in which one class has a new rate, and puts it in force. "new rate of a class" is
+  the last step alone.
+- "scrape": shaper answers Prometheus with all metrics, compressed.
+- Sessions run over a network in memory, which needs no descriptors. "byte of one session" goes through the relay. The memory of a session
+  includes both ends of its connections.
 `
 
 // column formats a value; unit is that of go test.
