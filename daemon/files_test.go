@@ -143,17 +143,17 @@ func TestSecretsInPlaceOfPaths(t *testing.T) {
 		text := secureBase(`tls = { cert = "good.pem", key = `+quoted+` }`, `upstream_tls = { cert = "good.pem", key = `+quoted+` }`) +
 			"[class.shared]\nrate = \"1 messages/s\"\nshared = \"f\"\n[listener.web]\nlisten = \"127.0.0.1:0\"\nprotocol = \"http\"\nupstream = \"echo:\"\nclass = \"shared\"\n" +
 			"[listener.entry]\nlisten = \"127.0.0.1:0\"\nmode = \"connect\"\nallow = \"*:443\"\nclass = \"fast\"\nusers = " + quoted + "\n" +
-			"[fleet.f]\naddress = \"127.0.0.1:1\"\npassword_file = " + quoted + "\ntls = { cert = \"good.pem\", key = " + quoted + " }\n"
+			"[fleet.f]\naddress = \"127.0.0.1:1\"\npassword_file = " + quoted + "\nsentinel = \"main\"\nsentinel_password_file = " + quoted + "\ntls = { cert = \"good.pem\", key = " + quoted + " }\n"
 		p, _, err := policy.Parse(filepath.Join(dir, "p.toml"), []byte(strings.Replace(text, `"echo:"`, `"192.0.2.1:80"`, 2)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = CheckFiles(p)
 		where := strings.ReplaceAll(where, "DIR", dir)
-		if got := errorText(err); strings.Contains(got, "hunter2") || strings.Count(got, where) != 5 || strings.Count(got, "\n") != 5 {
-			t.Errorf("%q: want 5 errors %q, got\n%s", value, where, got)
+		if got := errorText(err); strings.Contains(got, "hunter2") || strings.Count(got, where) != 6 || strings.Count(got, "\n") != 6 {
+			t.Errorf("%q: want 6 errors %q, got\n%s", value, where, got)
 		}
-		for _, want := range []string{".tls.key: " + where + needsFile, "upstream_tls.key: " + where + needsFile, "users: " + where + needsUsers, "password_file: " + where + needsPassword} {
+		for _, want := range []string{".tls.key: " + where + needsFile, "upstream_tls.key: " + where + needsFile, "users: " + where + needsUsers, "fleet.f.password_file: " + where + needsPassword, "sentinel_password_file: " + where + needsPassword} {
 			if !strings.Contains(errorText(err), want) {
 				t.Errorf("%q: want %q, got\n%v", value, want, err)
 			}

@@ -46,13 +46,14 @@ class = "acme"
 
 // A reload keeps the members that can stay: those whose store, algorithms and windows are the same.
 func TestFleetsKeepTheirMembers(t *testing.T) {
-	password := filepath.Join(t.TempDir(), "password")
-	write := func(text string) {
-		if err := os.WriteFile(password, []byte(text), 0o600); err != nil {
+	password, sentinels := filepath.Join(t.TempDir(), "password"), filepath.Join(t.TempDir(), "sentinels")
+	write := func(path, text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write("secret\n")
+	write(password, "secret\n")
+	write(sentinels, "s3ntinel\n")
 	s := &fleets{tell: func(string, string) {}, unshare: func(shaper.Share) bool { return false }, log: slog.New(slog.DiscardHandler)}
 	defer s.close()
 	enforce := func(fleet, class string) *share {
@@ -94,7 +95,7 @@ func TestFleetsKeepTheirMembers(t *testing.T) {
 		what, fleet, class string
 		before             func()
 	}{
-		{"another password", with, rate, func() { write("another\n") }},
+		{"another password", with, rate, func() { write(password, "another\n") }},
 		{"another prefix", with + "prefix = \"x:\"\n", rate, func() {}},
 		{"another algorithm", with + "prefix = \"x:\"\n", rate + "algorithm = \"gcra\"\n", func() {}},
 		{"a further limit", with + "prefix = \"x:\"\n", rate + "algorithm = \"gcra\"\nalso = [\"600 messages/h\"]\n", func() {}},
@@ -105,6 +106,22 @@ func TestFleetsKeepTheirMembers(t *testing.T) {
 			t.Errorf("%s: it has not joined again", c.what)
 		}
 		last = next
+	}
+	watched := with + fmt.Sprintf("sentinel = \"main\"\nsentinel_username = \"watcher\"\nsentinel_password_file = %q\n", sentinels)
+	guarded := enforce(watched, rate)
+	if reach := guarded.store.reach; reach.Password != "another" || reach.SentinelUsername != "watcher" || reach.SentinelPassword != "s3ntinel" {
+		t.Errorf("the store is reached by %+v", reach)
+	}
+	if enforce(watched, rate) != guarded {
+		t.Error("it has joined again for the same passwords")
+	}
+	write(sentinels, "n3xt\n")
+	next := enforce(watched, rate)
+	if next == guarded || next.store.reach.SentinelPassword != "n3xt" {
+		t.Error("another password of the sentinels: it has not joined again")
+	}
+	if next.store.secret != guarded.store.secret {
+		t.Error("the password of the sentinels is in the names of keys")
 	}
 	if n := len(last.members); n != 2 {
 		t.Errorf("a class with two limits has %d members", n)
@@ -245,7 +262,7 @@ func TestFilesOfFleets(t *testing.T) {
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, fleet := range []string{"password_file = \"/nowhere/redis\"", fmt.Sprintf("password_file = %q", empty), fmt.Sprintf("password_file = %q", pipe), "tls = { ca = \"/nowhere/ca.pem\" }", fmt.Sprintf("tls = { ca = %q }", pipe)} {
+	for _, fleet := range []string{"password_file = \"/nowhere/redis\"", fmt.Sprintf("password_file = %q", empty), fmt.Sprintf("password_file = %q", pipe), "sentinel_password_file = \"/nowhere/redis\"\nsentinel = \"main\"", "tls = { ca = \"/nowhere/ca.pem\" }", fmt.Sprintf("tls = { ca = %q }", pipe)} {
 		p := fleetPolicy(t, fleet, "rate = \"20 messages/s\"\nheadroom = \"2%\"")
 		_, err := CheckFiles(p)
 		key := strings.ReplaceAll(strings.Fields(fleet)[0], "tls", "tls.ca")

@@ -256,12 +256,13 @@ func TestDiffHidesSecrets(t *testing.T) {
 	}
 	const fleet, entry = "[fleet.f]\naddress = \"127.0.0.1:1\"\n", "[listener.entry]\nlisten = \"127.0.0.1:0\"\nmode = \"connect\"\nallow = \"*:443\"\nclass = \"fast\"\n"
 	for text, want := range map[string]string{
-		strings.Replace(served, "a.key", "hunter2", 1):                                "~ listener quick: tls { cert = \"DIR/a.pem\", key = \"DIR/a.key\" } -> { cert = \"DIR/a.pem\", key = \"(not shown)\" }",
-		strings.Replace(served, "a.key", "/etc/a.key", 1):                             "~ listener quick: tls { cert = \"DIR/a.pem\", key = \"DIR/a.key\" } -> { cert = \"DIR/a.pem\", key = \"/etc/a.key\" }",
-		strings.Replace(served, `key = "a.key"`, `key = "a.key", client_ca = "b"`, 1): "~ listener quick: tls { cert = \"DIR/a.pem\", key = \"DIR/a.key\" } -> { cert = \"DIR/a.pem\", key = \"DIR/a.key\", client_ca = \"DIR/b\" }",
-		served + fleet + "password_file = \"hunter2/hunter2\"\n":                      "+ fleet f: address 127.0.0.1:1, password_file (not shown)",
-		served + fleet + "tls = { cert = \"a.pem\", key = \"hunter2\" }\n":            "+ fleet f: address 127.0.0.1:1, tls { cert = \"DIR/a.pem\", key = \"(not shown)\" }",
-		served + entry + "users = \"hunter2\"\n":                                      "users (not shown)",
+		strings.Replace(served, "a.key", "hunter2", 1):                                 "~ listener quick: tls { cert = \"DIR/a.pem\", key = \"DIR/a.key\" } -> { cert = \"DIR/a.pem\", key = \"(not shown)\" }",
+		strings.Replace(served, "a.key", "/etc/a.key", 1):                              "~ listener quick: tls { cert = \"DIR/a.pem\", key = \"DIR/a.key\" } -> { cert = \"DIR/a.pem\", key = \"/etc/a.key\" }",
+		strings.Replace(served, `key = "a.key"`, `key = "a.key", client_ca = "b"`, 1):  "~ listener quick: tls { cert = \"DIR/a.pem\", key = \"DIR/a.key\" } -> { cert = \"DIR/a.pem\", key = \"DIR/a.key\", client_ca = \"DIR/b\" }",
+		served + fleet + "password_file = \"hunter2/hunter2\"\n":                       "+ fleet f: address 127.0.0.1:1, password_file (not shown)",
+		served + fleet + "sentinel = \"main\"\nsentinel_password_file = \"hunter2\"\n": "+ fleet f: address 127.0.0.1:1, sentinel main, sentinel_password_file (not shown)",
+		served + fleet + "tls = { cert = \"a.pem\", key = \"hunter2\" }\n":             "+ fleet f: address 127.0.0.1:1, tls { cert = \"DIR/a.pem\", key = \"(not shown)\" }",
+		served + entry + "users = \"hunter2\"\n":                                       "users (not shown)",
 	} {
 		done, err := p.Client.Diff(t.Context(), PolicyText{File: "next.toml", Text: text})
 		if err != nil || len(done.Changes) != 1 {

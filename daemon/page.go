@@ -170,5 +170,5 @@ func isPublic(c policy.Change) bool {
 	case "rule":
 		return false
 	}
-	return c.Key != "" && !slices.Contains([]string{"users", "tls", "upstream_tls", "username", "password_file"}, c.Key)
+	return c.Key != "" && !slices.Contains([]string{"users", "tls", "upstream_tls", "username", "password_file", "sentinel_username", "sentinel_password_file"}, c.Key)
 }

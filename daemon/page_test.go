@@ -95,6 +95,18 @@ func TestDashboardTellsOfShadow(t *testing.T) {
 	}
 }
 
+// What leads to a secret is not public, since it may be the secret itself.
+func TestPathsOfSecretsAreNotPublic(t *testing.T) {
+	for _, key := range []string{"username", "password_file", "sentinel_username", "sentinel_password_file", "tls"} {
+		if isPublic(policy.Change{What: "fleet", Name: "f", Key: key}) {
+			t.Errorf("%s is public", key)
+		}
+	}
+	if !isPublic(policy.Change{What: "fleet", Name: "f", Key: "sentinel"}) {
+		t.Error("sentinel is not public")
+	}
+}
+
 // Whoever reaches daemon.http sees the dashboard. So it leaves out what rules look for, which may
 // be the key of a client, names of files, and what is wrong with a policy, which quotes both.
 func TestDashboardTellsNoSecret(t *testing.T) {

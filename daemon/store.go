@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"reflect"
 	"strings"
 	"time"
@@ -28,17 +27,23 @@ func (s *store) same(o *store) bool { return s.print == o.print && reflect.DeepE
 // readStore reads the files that the section of a fleet names. The error joins one for each file,
 // which begins with the key of the policy.
 func readStore(f policy.Fleet) (s store, warnings, err error) {
-	s = store{conf: f, reach: fleet.Config{Addresses: f.Address, Sentinel: f.Sentinel, Username: f.Username, Prefix: f.Prefix, Deadline: time.Duration(f.Deadline)}}
+	s = store{conf: f, reach: fleet.Config{Addresses: f.Address, Sentinel: f.Sentinel, Username: f.Username, SentinelUsername: f.SentinelUsername,
+		Prefix: f.Prefix, Deadline: time.Duration(f.Deadline)}}
 	var errs []error
 	hash := sha256.New()
-	if f.PasswordFile != "" {
-		text, err := readPassword(f.PasswordFile)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("fleet.%s.password_file: %w", f.Name, err))
+	password := func(key, path string) (text string) {
+		if path == "" {
+			return ""
 		}
-		s.reach.Password = text
-		io.WriteString(hash, text)
+		text, err := readPassword(path)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("fleet.%s.%s: %w", f.Name, key, err))
+		}
+		fmt.Fprintf(hash, "%s %q", key, text)
+		return text
 	}
+	s.reach.Password = password("password_file", f.PasswordFile)
+	s.reach.SentinelPassword = password("sentinel_password_file", f.SentinelPasswordFile)
 	if f.TLS != nil {
 		var tlsErr error
 		s.reach.TLS, warnings, tlsErr = conn.ReadClientTLS("fleet."+f.Name, "tls", f.TLS, hash)
@@ -47,7 +52,7 @@ func readStore(f policy.Fleet) (s store, warnings, err error) {
 		}
 	}
 	hash.Sum(s.print[:0])
-	// All members have the prefix and the password; nobody else has the password.
+	// All members have the prefix and the password of the server; nobody else has the password.
 	s.secret = sha256.Sum256([]byte("shaper fleet\x00" + f.Prefix + "\x00" + s.reach.Password))
 	return s, warnings, errors.Join(errs...)
 }

@@ -85,7 +85,7 @@ func remedy(key string, err error) string {
 	switch {
 	case isTLSKey(key):
 		return remedyTLS(err)
-	case strings.HasSuffix(key, ".password_file"):
+	case strings.HasSuffix(key, "password_file"):
 		return remedyPassword(err)
 	case key == "daemon.state":
 		return remedyState(err)

@@ -95,6 +95,7 @@ func TestRemedyOfASectionCalledTLS(t *testing.T) {
 		{"daemon.state", state.ErrInUse, needsOwnState},
 		{"daemon.state", state.ErrNoFile, needsStateFile},
 		{"fleet.tls.password_file", missing, needsPassword},
+		{"fleet.tls.sentinel_password_file", missing, needsPassword},
 		{"fleet.tls.tls.ca", missing, needsFile},
 		{"listener.tls.upstream_tls.key", missing, needsFile},
 		{"listener.tls.tls.client_ca", missing, needsFile},

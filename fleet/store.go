@@ -22,10 +22,15 @@ type Config struct {
 	Addresses []string
 	// Sentinel is the name of the master that the sentinels watch; "": there are none.
 	Sentinel string
+	// Username and Password are for the servers.
 	Username string
 	Password string
-	TLS      *tls.Config `json:"-"` // nil: no TLS
-	Prefix   string      // of all keys
+	// SentinelUsername and SentinelPassword are for the sentinels, which have users of their own. Without a password they
+	// are asked without.
+	SentinelUsername string
+	SentinelPassword string
+	TLS              *tls.Config `json:"-"` // nil: no TLS. It is for both
+	Prefix           string      // of all keys
 	// Deadline is how long a call may take; 0 is 50 ms.
 	Deadline time.Duration
 }
@@ -272,17 +277,33 @@ func (s *Store) find(ctx context.Context) (string, error) {
 	if s.conf.Sentinel == "" {
 		return addr, nil
 	}
-	conn, err := s.dial(ctx, addr, "", "")
+	at, err := s.ask(ctx, addr)
+	switch {
+	case err == nil:
+		return at, nil
+	case !errors.As(err, new(redis.Error)): // it has refused nothing
+		return "", fmt.Errorf("asking the sentinel %s: %w", addr, err)
+	case s.conf.SentinelPassword == "":
+		return "", fmt.Errorf("asking the sentinel %s without a password: %w", addr, err)
+	}
+	return "", fmt.Errorf("asking the sentinel %s with the password for sentinels: %w", addr, err)
+}
+
+// ask asks a sentinel for the address of the master.
+func (s *Store) ask(ctx context.Context, sentinel string) (string, error) {
+	conn, err := s.dial(ctx, sentinel, s.conf.SentinelUsername, s.conf.SentinelPassword)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
 	at, err := redis.Strings(redis.DoContext(conn.Conn, ctx, "SENTINEL", "get-master-addr-by-name", s.conf.Sentinel))
-	if err != nil {
-		return "", fmt.Errorf("asking the sentinel %s without a password: %w", addr, err)
-	}
-	if len(at) != 2 {
-		return "", fmt.Errorf("the sentinel %s knows no master %q", addr, s.conf.Sentinel)
+	switch {
+	case errors.Is(err, redis.ErrNil):
+		return "", fmt.Errorf("it knows no master %q", s.conf.Sentinel)
+	case err != nil:
+		return "", err
+	case len(at) != 2:
+		return "", fmt.Errorf("it answers %q", at)
 	}
 	return net.JoinHostPort(at[0], at[1]), nil
 }

@@ -208,7 +208,7 @@ func TestStoreWithReplica(t *testing.T) {
 	class := &Class{Name: "a", Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}
 	master, replica := fleettest.StartRedis(t), fleettest.StartRedis(t)
 	replica.Follow(master)
-	c := newCaller(t, Config{Addresses: fleettest.StartSentinels(t, master), Sentinel: "main"}, class)
+	c := newCaller(t, Config{Addresses: fleettest.StartSentinels(t, master, ""), Sentinel: "main"}, class)
 	if c.take(5); c.server().replicas != 1 {
 		t.Errorf("the store sees %d replicas, want 1", c.server().replicas)
 	}
@@ -218,6 +218,33 @@ func TestStoreWithReplica(t *testing.T) {
 		_, err := c.store.Do(context.Background(), c.call(op, 1))
 		if err == nil || !strings.Contains(err.Error(), "no replica") && !errors.Is(err, context.DeadlineExceeded) && !os.IsTimeout(errors.Unwrap(err)) {
 			t.Errorf("without a replica a %s returns %v", op, err)
+		}
+	}
+}
+
+// TestStoreWithSentinelPasswords has sentinels and servers that require passwords, which differ. Errors name the sentinel, and no password.
+func TestStoreWithSentinelPasswords(t *testing.T) {
+	class := &Class{Name: "a", Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}
+	master, replica := fleettest.StartGuarded(t, "m4ster"), fleettest.StartGuarded(t, "m4ster")
+	replica.Follow(master)
+	addrs := fleettest.StartSentinels(t, master, "s3ntinel", "user asks on >us3r +sentinel|get-master-addr-by-name")
+	for _, c := range []struct{ user, password, want string }{
+		{"", "s3ntinel", ""},
+		{"asks", "us3r", ""},
+		{"", "", " without a password: NOAUTH"},
+		{"", "m4ster", " with the password for sentinels: WRONGPASS"},
+		{"asks", "s3ntinel", " with the password for sentinels: WRONGPASS"},
+	} {
+		caller := newCaller(t, Config{Addresses: addrs, Sentinel: "main", Password: "m4ster", SentinelUsername: c.user, SentinelPassword: c.password}, class)
+		_, err := caller.store.Do(context.Background(), caller.call(Ping, 0))
+		if c.want == "" {
+			if err != nil || caller.server().addr != master.Addr {
+				t.Errorf("user %q, password %q: a ping returns %v", c.user, c.password, err)
+			}
+			continue
+		}
+		if text := fmt.Sprint(err); !strings.HasPrefix(text, "fleet: ping: asking the sentinel 127.0.0.1:") || !strings.Contains(text, c.want) || strings.Contains(text, "m4ster") || strings.Contains(text, "s3ntinel") {
+			t.Errorf("user %q, password %q: a ping returns %v, want %q", c.user, c.password, err, c.want)
 		}
 	}
 }

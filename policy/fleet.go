@@ -18,8 +18,12 @@ type Fleet struct {
 	Sentinel string `json:"sentinel,omitempty"`
 	Username string `json:"username,omitempty"`
 	// PasswordFile is the path of a file whose first line is the password; "": there is none.
-	PasswordFile string     `json:"password_file,omitempty"`
-	TLS          *ClientTLS `json:"tls,omitempty"` // nil: no TLS
+	PasswordFile string `json:"password_file,omitempty"`
+	// SentinelUsername and SentinelPasswordFile are the same for the sentinels, which have users of
+	// their own.
+	SentinelUsername     string     `json:"sentinel_username,omitempty"`
+	SentinelPasswordFile string     `json:"sentinel_password_file,omitempty"`
+	TLS                  *ClientTLS `json:"tls,omitempty"` // nil: no TLS
 	// Prefix begins the name of each key in the store. All shapers of a fleet have the same.
 	Prefix   string        `json:"prefix"`
 	Fallback Fallback      `json:"fallback"`
@@ -57,6 +61,7 @@ const (
 	storeForm    = `the address of a store is like "10.0.0.5:6379", or a list of them`
 	masterForm   = `the name of a master that sentinels watch, like "mymaster"`
 	userForm     = `the name of a user of the store`
+	watcherForm  = `the name of a user of the sentinels`
 	passwordForm = `the path of a file whose first line is the password`
 	prefixesForm = `a text without spaces and braces, like "shaper:"`
 	fallbackForm = `"share", "stop", or a rate like "10 messages/s"`
@@ -68,6 +73,8 @@ var fleetFields = []field[Fleet]{
 	emptyAs("none", one("sentinel", masterForm, func(f *Fleet) *string { return &f.Sentinel }, plainText(masterForm))),
 	emptyAs("none", one("username", userForm, func(f *Fleet) *string { return &f.Username }, plainText(userForm))),
 	emptyAs("none", secretPath("password_file", passwordForm, func(f *Fleet) *string { return &f.PasswordFile })),
+	emptyAs("none", one("sentinel_username", watcherForm, func(f *Fleet) *string { return &f.SentinelUsername }, plainText(watcherForm))),
+	emptyAs("none", secretPath("sentinel_password_file", passwordForm, func(f *Fleet) *string { return &f.SentinelPasswordFile })),
 	emptyAs("none", nested("tls", upstreamTLSForm, func(f *Fleet) **ClientTLS { return &f.TLS }, clientTLSFields, true)),
 	one("prefix", prefixesForm, func(f *Fleet) *string { return &f.Prefix }, plainText(prefixesForm)),
 	one("fallback", fallbackForm, func(f *Fleet) *Fallback { return &f.Fallback }, parseFallback),

@@ -138,7 +138,7 @@ func TestLoadEveryKey(t *testing.T) {
 		},
 		Fleets: []Fleet{{
 			Name: "prod", Address: []string{"10.0.0.5:26379", "10.0.0.6:26379"}, Sentinel: "main", Username: "shaper",
-			PasswordFile: "testdata/good/redis.password", TLS: &ClientTLS{CA: "testdata/good/ca.pem", ServerName: "redis.example"},
+			PasswordFile: "testdata/good/redis.password", SentinelUsername: "watcher", SentinelPasswordFile: "/etc/shaper/sentinel.password", TLS: &ClientTLS{CA: "testdata/good/ca.pem", ServerName: "redis.example"},
 			Prefix: "accounts:", Fallback: Fallback{Rate: rate("5mbit")}, Deadline: unit.Duration(20 * time.Millisecond),
 		}},
 		Rules: []Rule{{
@@ -147,7 +147,7 @@ func TestLoadEveryKey(t *testing.T) {
 			SourcePort:  []PortRange{{1024, 65535}, {500, 500}},
 			Destination: prefixes("192.0.2.0/24"),
 			Port:        []PortRange{{2775, 2775}},
-			Class:       "logins", ReturnClass: "acme", File: "testdata/good/full.toml", Line: 79,
+			Class:       "logins", ReturnClass: "acme", File: "testdata/good/full.toml", Line: 81,
 		}},
 	}
 	if diff := cmp.Diff(want, p, comparers...); diff != "" {

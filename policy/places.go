@@ -24,6 +24,7 @@ func (p *Policy) notePlaces(r *report) {
 		key := join("fleet", f.Name)
 		note(key+".tls", key+".tls")
 		note(key+".password_file", key+".password_file")
+		note(key+".sentinel_password_file", key+".sentinel_password_file")
 	}
 	p.tlsPaths(func(key string, _ *string) { note(key, key) })
 	for _, l := range p.Listeners {
@@ -99,7 +100,13 @@ func (p *Policy) secretPaths(do func(path *string)) {
 			do(path)
 		}
 	})
+	p.passwordPaths(do)
+}
+
+// passwordPaths calls do for the path of each file with a password of fleets, also for "".
+func (p *Policy) passwordPaths(do func(path *string)) {
 	for i := range p.Fleets {
 		do(&p.Fleets[i].PasswordFile)
+		do(&p.Fleets[i].SentinelPasswordFile)
 	}
 }

@@ -54,13 +54,17 @@ throttled_by = { header = "Authorization=s3cret", equals = "1" }
 [fleet.file]
 address = "10.0.0.5:6379"
 password_file = "s3cret\u0000"
+sentinel = "main"
+sentinel_password_file = "s3cret\u0000"
 tls = { cert = "c", key = 54 }
 [fleet.number]
 address = "10.0.0.5:6379"
 password_file = 54
+sentinel_password_file = 54
 [fleet.list]
 address = "10.0.0.5:6379"
 password_file = ["s3cret"]
+sentinel_password_file = ["s3cret"]
 tls = { cert = "c", key = "s3cret\u0000" }
 [listener.z]
 listen = "127.0.0.1:0"
@@ -75,7 +79,7 @@ class = "a"
 `
 	_, _, err := Parse("p.toml", []byte(text))
 	var all Errors
-	if !errors.As(err, &all) || len(all) < 43 {
+	if !errors.As(err, &all) || len(all) < 46 {
 		t.Fatalf("%d mistakes: %v", len(all), err)
 	}
 	for _, e := range all {

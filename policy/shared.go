@@ -22,6 +22,19 @@ func (c fleetChecker) fleet(f *Fleet) {
 	if f.Username != "" && f.PasswordFile == "" && c.sound(key+".password_file") {
 		c.wrong(key+".username", "there is no password for it", "both username and password_file, or neither")
 	}
+	if f.Sentinel == "" && c.sound(key+".sentinel") {
+		c.withoutSentinels(key+".sentinel_username", f.SentinelUsername)
+		c.withoutSentinels(key+".sentinel_password_file", f.SentinelPasswordFile)
+	} else if f.SentinelUsername != "" && f.SentinelPasswordFile == "" && c.sound(key+".sentinel_password_file") {
+		c.wrong(key+".sentinel_username", "there is no password for it", "both sentinel_username and sentinel_password_file, or neither")
+	}
+}
+
+// withoutSentinels complains of a key for sentinels, where there are none.
+func (c fleetChecker) withoutSentinels(key, value string) {
+	if value != "" {
+		c.wrong(key, "there are no sentinels", "leave it out, or set sentinel, the name of the master that they watch")
+	}
 }
 
 // certAndKey checks that a client has both a certificate and its key, or neither.

@@ -68,14 +68,11 @@ func (p *Policy) besideFile(name string) {
 	if s := &p.Daemon.State; *s != "" && *s != StateOfService {
 		*s = beside(name, *s)
 	}
-	for i := range p.Fleets {
-		if file := &p.Fleets[i].PasswordFile; *file != "" {
-			*file = beside(name, *file)
-		}
-	}
-	p.tlsPaths(func(_ string, path *string) {
+	file := func(path *string) {
 		if *path != "" {
 			*path = beside(name, *path)
 		}
-	})
+	}
+	p.passwordPaths(file)
+	p.tlsPaths(func(_ string, path *string) { file(path) })
 }

@@ -91,12 +91,13 @@ func TestFleetOnCluster(t *testing.T) {
 	run.judge()
 }
 
-// TestFleetOnSentinel lets the master die, and the sentinels promote the replica.
+// TestFleetOnSentinel lets the master die, and the sentinels promote the replica. All of them require passwords.
 func TestFleetOnSentinel(t *testing.T) {
 	t.Parallel()
-	first, replica := fleettest.StartRedis(t), fleettest.StartRedis(t)
+	first, replica := fleettest.StartGuarded(t, "m4ster"), fleettest.StartGuarded(t, "m4ster")
 	replica.Follow(first)
-	run := startFour(t, fleetMember{Store: fleet.Config{Addresses: fleettest.StartSentinels(t, first), Sentinel: "main"}})
+	sentinels := fleettest.StartSentinels(t, first, "s3ntinel")
+	run := startFour(t, fleetMember{Store: fleet.Config{Addresses: sentinels, Sentinel: "main", Password: "m4ster", SentinelPassword: "s3ntinel"}})
 	run.ready()
 	first.Kill()
 	replica.WaitFor("role:master", "INFO", "replication")

@@ -20,6 +20,8 @@ type Redis struct {
 	Port string
 	Dir  string
 	Env  []string // besides that of the test
+	// Password is what Do and Try give; "": none.
+	Password string
 
 	t       testing.TB
 	options []string
@@ -31,6 +33,15 @@ type Redis struct {
 func StartRedis(t testing.TB, options ...string) *Redis {
 	t.Helper()
 	r := NewRedis(t, options...)
+	r.Start()
+	return r
+}
+
+// StartGuarded starts a redis-server that requires a password, and gives it to its master.
+func StartGuarded(t testing.TB, password string) *Redis {
+	t.Helper()
+	r := NewRedis(t, "--requirepass", password, "--masterauth", password)
+	r.Password = password
 	r.Start()
 	return r
 }
@@ -116,7 +127,7 @@ func (r *Redis) Do(command string, args ...any) any {
 
 // Try is Do for a command that may fail. Texts are strings.
 func (r *Redis) Try(command string, args ...any) (any, error) {
-	conn, err := redis.Dial("tcp", r.Addr, redis.DialReadTimeout(10*time.Second), redis.DialConnectTimeout(10*time.Second))
+	conn, err := redis.Dial("tcp", r.Addr, redis.DialPassword(r.Password), redis.DialReadTimeout(10*time.Second), redis.DialConnectTimeout(10*time.Second))
 	if err != nil {
 		return nil, err
 	}
@@ -204,15 +215,23 @@ func StartCluster(t testing.TB, masters int, replicas bool) (nodes []*Redis) {
 	return nodes
 }
 
-// StartSentinels starts three sentinels that watch a master under the name "main".
-func StartSentinels(t testing.TB, master *Redis) (addrs []string) {
+// StartSentinels starts three sentinels that watch a master under the name "main". They require a password, unless it is "".
+// Their files have further lines.
+func StartSentinels(t testing.TB, master *Redis, password string, lines ...string) (addrs []string) {
 	t.Helper()
+	if master.Password != "" {
+		lines = append(lines, "sentinel auth-pass main "+master.Password)
+	}
+	if password != "" {
+		lines = append(lines, "requirepass "+password)
+	}
 	var all []*Redis
 	for range 3 {
 		s := NewRedis(t)
 		path := s.Dir + "/sentinel.conf"
 		text := "port " + s.Port + "\nbind 127.0.0.1\ndir " + s.Dir + "\nsentinel monitor main 127.0.0.1 " + master.Port + " 2\n" +
-			"sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 3000\n"
+			"sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 3000\n" + strings.Join(lines, "\n") + "\n"
+		s.Password = password
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
