@@ -211,7 +211,7 @@ func (l *Lease) nextNumber(c *Call) int64 {
 // members have seen used: that is the largest of what they say, and to this the store adds what each of them has spent.
 func (l *Lease) testify(now time.Time, c *Call) {
 	if now.Before(l.usedUntil) {
-		c.Known, c.Lasts = l.used, l.usedUntil.Sub(now)
+		c.Known, c.Lasts = l.stillUsed(now), l.usedUntil.Sub(now)
 		l.told = l.machine.recover
 	}
 	if l.owes(now) && !now.Before(l.machine.recovered) {
@@ -280,15 +280,24 @@ func (l *Lease) know(now time.Time, r *Reply, local bool) {
 		return
 	}
 	l.used = r.Used
-	switch m.class.Algorithm {
-	case FixedWindow:
-		_, to := m.class.windowOf(r.Now)
-		l.usedUntil = m.link.clock.local(max(r.Till, to)) // a refusal may ask the member to come again sooner
-	case SlidingWindow:
-		l.usedUntil = now.Add(2 * m.class.Window)
-	default:
+	if m.class.Algorithm == SlidingLog {
 		l.usedUntil = now.Add(m.class.Window + m.class.Window/64)
+		return
 	}
+	_, to := m.class.windowOf(r.Now)
+	l.usedUntil = m.link.clock.local(max(r.Till, to)) // a refusal may ask the member to come again sooner
+	if m.class.Algorithm == SlidingWindow {
+		l.usedUntil = l.usedUntil.Add(m.class.Window)
+	}
+}
+
+// stillUsed returns how much counts at now of what was used of the window. Of a sliding window that is over, it is less and less.
+func (l *Lease) stillUsed(now time.Time) int64 {
+	class := &l.machine.class
+	if class.Algorithm == SlidingWindow {
+		return class.faded(l.used, l.usedUntil.Sub(now))
+	}
+	return l.used
 }
 
 // giveBack returns the call that gives units of a window back that nobody wants, or that have not left in

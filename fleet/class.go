@@ -245,6 +245,15 @@ func (c *Class) offset() int64 {
 	return sinceZero % c.Window.Microseconds()
 }
 
+// faded returns how many units of a sliding window count that will count no more after lasts: all until the window is over, then
+// less and less for as long as a window.
+func (c *Class) faded(units int64, lasts time.Duration) int64 {
+	if lasts >= c.Window {
+		return units
+	}
+	return int64(math.Ceil(float64(units) * lasts.Seconds() / c.Window.Seconds()))
+}
+
 // windowOf returns the fixed or sliding window that contains a time of the store's clock.
 func (c *Class) windowOf(at Stamp) (from, to Stamp) {
 	if c.Bounds != nil {

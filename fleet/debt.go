@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"math"
 	"time"
 )
 
@@ -35,8 +34,8 @@ func (a *absence) keep(now time.Time, debts []Debt) {
 		}
 		l := m.Lease(d.Key)
 		l.unused, l.noted, l.kept = true, true, d
-		if lasts := d.Until.Sub(now); m.class.Algorithm == SlidingWindow && lasts < m.class.Window {
-			d.Units = int64(math.Ceil(float64(d.Units) * lasts.Seconds() / m.class.Window.Seconds())) // the rest counts no more
+		if m.class.Algorithm == SlidingWindow {
+			d.Units = m.class.faded(d.Units, d.Until.Sub(now))
 		}
 		l.spent.owe(now, m.class, d.Units, d.Until)
 		m.owing++

@@ -277,13 +277,15 @@ end
 -- Windows: units, which may leave until a time.
 
 -- carried returns how much of the window members have seen used before the store lost it, and
--- until when that counts.
+-- until when all of that counts: in a sliding window until the next one begins, in which it fades.
 local function carried(at)
   local carry, till = numbers(B, 'carry', 'till')
   carry, till = carry or 0, till or 0
   if at > now then till = till - (at - now) end
   if now >= till then carry, till = 0, 0 end
-  if now < recover and lasts > 0 then carry, till = math.max(carry, known), math.max(till, now + lasts) end
+  local counts = lasts
+  if kind == SLIDING then counts = lasts - window end
+  if now < recover and counts > 0 then carry, till = math.max(carry, known), math.max(till, now + counts) end
   return carry, till
 end
 

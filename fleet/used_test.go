@@ -147,3 +147,41 @@ func TestTestimonyIsRepeated(t *testing.T) {
 		}
 	}
 }
+
+// TestWindowsAfterAnEmptyRestart has three members that use all they get. The store dies and comes back empty. No window is
+// overfull, and those after the one in which it came back are used as before.
+func TestWindowsAfterAnEmptyRestart(t *testing.T) {
+	const window, limit = 20 * time.Second, 2000
+	for algorithm, judge := range map[Algorithm]func(*ledger) error{
+		FixedWindow: (*ledger).windows, SlidingWindow: (*ledger).weighed, SlidingLog: (*ledger).within,
+	} {
+		for _, dies := range []time.Duration{500 * time.Millisecond, 12 * time.Second, 19500 * time.Millisecond} {
+			s := newSim(t, Class{Name: "a", Algorithm: algorithm, Rate: mustRate(t, "2000 messages/20s"), Window: window}, 3, 1)
+			for _, m := range s.members {
+				m.greedy = true
+			}
+			begin := window - time.Duration(int64(s.stamp())%window.Microseconds())*time.Microsecond // the windows are those of the store
+			s.run(begin + 2*window + dies)
+			s.down = true
+			s.run(time.Second)
+			s.down = false
+			s.restart()
+			s.run(begin + 6*window - s.now)
+			var used [6]int64
+			for _, d := range s.ledger.all {
+				if d.At >= begin {
+					used[(d.At-begin)/window] += d.Units
+				}
+			}
+			for _, n := range used[(2*window+dies+time.Second)/window+1:] {
+				if n < limit*99/100 {
+					t.Errorf("%v, dies at %v: the windows have %v", algorithm, dies, used)
+					break
+				}
+			}
+			if err := judge(&s.ledger); err != nil {
+				t.Errorf("%v, dies at %v: %v", algorithm, dies, err)
+			}
+		}
+	}
+}

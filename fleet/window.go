@@ -3,7 +3,7 @@ package fleet
 import "math"
 
 // carried returns how much of the window members have seen used before the store lost it, and
-// until when that counts.
+// until when all of that counts: in a sliding window until the next one begins, in which it fades.
 func (s *step) carried(at int64) (carry, till int64) {
 	carry, till = s.bucket.carry, s.bucket.till
 	if at > s.now {
@@ -12,8 +12,12 @@ func (s *step) carried(at int64) (carry, till int64) {
 	if s.now >= till {
 		carry, till = 0, 0
 	}
-	if s.now < s.class.recover && s.lasts > 0 {
-		carry, till = max(carry, s.known), max(till, s.now+s.lasts)
+	counts := s.lasts
+	if s.kind == int64(SlidingWindow) {
+		counts -= s.window
+	}
+	if s.now < s.class.recover && counts > 0 {
+		carry, till = max(carry, s.known), max(till, s.now+counts)
 	}
 	return carry, till
 }
