@@ -3,6 +3,8 @@ package order
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"go/ast"
 	"go/importer"
 	"go/parser"
@@ -32,7 +34,7 @@ func list(t *testing.T) (all []listed) {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,Standard,Module", "shaper/...").Output()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatal(whyNot(err))
 	}
 	for d := json.NewDecoder(strings.NewReader(string(out))); d.More(); {
 		var p listed
@@ -42,6 +44,37 @@ func list(t *testing.T) (all []listed) {
 		all = append(all, p)
 	}
 	return all
+}
+
+// whyNot returns what go list says of a package that it cannot compile, and what to do.
+func whyNot(err error) string {
+	var failed *exec.ExitError
+	if !errors.As(err, &failed) {
+		return err.Error()
+	}
+	return fmt.Sprintf("go list cannot compile the packages of this module:\n%s\nmend or remove what it names: each .go file beneath the root belongs to a package",
+		failed.Stderr)
+}
+
+// TestCannotCompile tests what a stray file in the root of the module leads to.
+func TestCannotCompile(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module shaper\n", "stray.go": "package main\n\nfunc main() { gone() }\n"} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := exec.Command("go", "list", "-export", "./...")
+	list.Dir = root
+	_, err := list.Output()
+	if err == nil {
+		t.Fatal("it compiles")
+	}
+	for _, part := range []string{"stray.go:3:15: undefined: gone", "mend or remove"} {
+		if why := whyNot(err); !strings.Contains(why, part) {
+			t.Errorf("the failure does not say %q: %s", part, why)
+		}
+	}
 }
 
 // TestFilesCallDownwards compares the calls between the files of a package with the order that
