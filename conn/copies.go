@@ -78,7 +78,8 @@ func (t *tcpSession) copyTo(s *shadow, who policy.Conn, now time.Time) {
 }
 
 // expect makes Answered ignore the next n answers: they belong to messages that were sent
-// before the copies began. Only HTTP needs it, since its answers have no numbers.
+// before the copies began. Only HTTP needs it, since its answers have no numbers. Messages that wait then
+// have followers without a copy, for the same reason.
 func (c *copies) expect(n int) {
 	for range n {
 		c.inFlight[0] = append(c.inFlight[0], &copied{of: c})

@@ -168,6 +168,7 @@ func (m *messages) copyTo(c *copies) {
 	}
 	if m.session.conf.Protocol == policy.HTTP {
 		c.expect(m.machine.InFlight()) // answers without a copied request
+		m.machine.FollowWaiting(func() exchange.Follower { return &copied{of: c} })
 	}
 	m.machine.Watch(c)
 	m.machine.Mirror(&c.guest.Up, &c.guest.Down)

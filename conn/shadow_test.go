@@ -404,6 +404,32 @@ func TestShadowPolicyOfPipelines(t *testing.T) {
 	}
 }
 
+// The same holds for requests that waited when the policy began, and for those that waited when another one was in the shadow.
+func TestShadowPolicyOfRequestsThatWait(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, class("any", "4 messages/s")+listener("l", "http", addr, "any"))
+	client, upstream := r.open(conns)
+	request, answer := "GET / HTTP/1.1\r\nHost: h\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+	shade := func() *shaper.Class {
+		return r.shade(class("c", "1000000 messages/s", "in_flight = 5") + listener("l", "http", addr, "c"))["c"]
+	}
+	shade()
+	send(t, client, request+request)
+	until(t, "one waits", func() bool { return r.shaper.Class("any").Backlog().Items == 1 })
+	c := shade()
+	send(t, client, request)
+	expect(t, upstream, request+request+request)
+	for n, want := range []int{1, 1, 0} {
+		send(t, upstream, answer)
+		expect(t, client, answer)
+		until(t, "it is answered", func() bool { return r.shaper.Class("any").InFlight() == 2-n })
+		c.CatchUp(time.Now().Add(time.Hour))
+		if got := c.InFlight(); got != want {
+			t.Errorf("after %d answers %d would be in flight, want %d", n+1, got, want)
+		}
+	}
+}
+
 // If the protocol cannot refuse, a refused message ends the session, and what waits is lost. A
 // policy in the shadow counts the same, and everything once.
 func TestShadowPolicyOfSessionsThatEnd(t *testing.T) {

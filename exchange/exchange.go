@@ -105,6 +105,20 @@ func New(c Config) *Exchange {
 // Watch sets who is told of the messages from now on; nil for nobody.
 func (x *Exchange) Watch(w Watcher) { x.watcher = w }
 
+// FollowWaiting makes those that follow returns the followers of the client's messages that were found before and have not left,
+// one for each. So a watcher hears of all messages that leave from now on, but knows these only by that.
+func (x *Exchange) FollowWaiting(follow func() Follower) {
+	l := &x.up
+	for _, b := range l.backlog.classes {
+		b.waiting.follow(follow)
+		b.parked.follow(follow)
+	}
+	l.backlog.behind.follow(follow)
+	if l.state == handling && l.hasNew() { // while it is peeking, the watcher has still to find it
+		l.found.follower = follow()
+	}
+}
+
 // Mirror copies all bytes that belong to no counted message to two sources of a trial; nil for
 // none.
 func (x *Exchange) Mirror(up, down *shaper.Source) {

@@ -187,6 +187,13 @@ func (q *list) insert(m, before *message) {
 	q.bytes += int(m.n)
 }
 
+// follow gives each message of the list a follower.
+func (q *list) follow(follow func() Follower) {
+	for m := q.first; m != nil; m = m.next {
+		m.follower = follow()
+	}
+}
+
 func (q *list) remove(m *message) {
 	if m.prev == nil {
 		q.first = m.next
