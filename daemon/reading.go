@@ -115,7 +115,8 @@ func (d *daemon) reading() stats.Status {
 	for i := range s.Classes {
 		d.engine.fleets.mark(&s.Classes[i])
 	}
-	s.Totals = stats.Total(s.Classes, d.shaper.Lost(), d.server.Carried())
+	waits := d.shaper.Backlog()
+	s.Totals = stats.Total(waits.Items, waits.Bytes, d.shaper.Lost(), d.server.Carried())
 	return s
 }
 

@@ -382,3 +382,39 @@ func TestGoneClassesAreAskedSeldom(t *testing.T) {
 		}, leakyClass("10 packets/s"))
 	}
 }
+
+// What waits in a class that a reload has removed, replaced or put elsewhere waits all the same, and counts once.
+func TestBacklogOfGoneClasses(t *testing.T) {
+	packets, bytes := leakyClass("1 packets/min"), leakyClass("60B/min")
+	beneath := func(c policy.Class) policy.Class { c.Parent = "top"; return c }
+	for name, confs := range map[string][]policy.Class{
+		"nothing is gone":            {named("a", packets), named("top", packets), beneath(named("b", packets))},
+		"a root is gone":             {named("top", packets), beneath(named("b", packets))},
+		"a root is replaced":         {named("a", bytes), named("top", packets), beneath(named("b", packets))},
+		"a root moves beneath":       {beneath(named("a", packets)), named("top", packets), beneath(named("b", packets))},
+		"a child is gone":            {named("a", packets), named("top", packets)},
+		"a child is replaced":        {named("a", packets), named("top", packets), beneath(named("b", bytes))},
+		"a child becomes a root":     {named("a", packets), named("top", packets), named("b", packets)},
+		"a tree is gone":             {named("a", packets)},
+		"the root of a tree is gone": {named("a", packets), named("b", packets)},
+		"all are gone":               {named("other", packets)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *Shaper) {
+				for _, class := range [...]string{"a", "a", "b", "b", "b"} {
+					s.Class(class).Enter(time.Now(), packet(100))
+				}
+				want := Backlog{Items: 3, Bytes: 300} // the first of each tree has left
+				if got := s.Backlog(); got != want {
+					t.Fatalf("%+v waits before, want %+v", got, want)
+				}
+				for range 2 {
+					s.Apply(confs)
+					if got := s.Backlog(); got != want {
+						t.Errorf("%+v waits, want %+v", got, want)
+					}
+				}
+			}, named("a", packets), named("top", packets), beneath(named("b", packets)))
+		})
+	}
+}

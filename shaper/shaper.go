@@ -70,6 +70,19 @@ func (s *Shaper) Lateness() stats.HistogramReading { return s.pacers.lateness() 
 // Lost returns what all classes have lost since the start, also those that are gone, each item once.
 func (s *Shaper) Lost() *stats.Lost { return &s.lost }
 
+// Backlog returns what waits in all classes, also in those that are gone, each item once.
+func (s *Shaper) Backlog() (all Backlog) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, c := range s.classes {
+		all = all.plus(c.treeBacklog())
+	}
+	for c := range s.gone {
+		all = all.plus(c.treeBacklog())
+	}
+	return all
+}
+
 // Class returns the class with a name; nil if there is none.
 func (s *Shaper) Class(name string) *Class {
 	s.mu.RLock()

@@ -18,22 +18,16 @@ func (c *Carried) Add(l *Listener) {
 	}
 }
 
-// Total returns the totals: what waits in the classes without a parent, since a class also counts what
-// the classes below it count; and what was lost and carried since the start. These are not the sums
+// Total returns the totals: what waits, and what was lost and carried since the start. These are not the sums
 // of the classes and listeners in force: a reload moves and removes some, and no total may follow.
-func Total(classes []ClassReading, lost *Lost, carried Carried) Totals {
+func Total(items, bytes int64, lost *Lost, carried Carried) Totals {
 	t := Totals{
 		Sessions: carried.Open, Ended: carried.Ended, Sent: map[Direction]VolumeReading{},
 		Dropped: lost.Dropped.read(), Refused: lost.Refused.read(),
+		BacklogItems: items, BacklogBytes: bytes,
 	}
 	for d := range Directions() {
 		t.Sent[d] = carried.Sent[d]
-	}
-	for _, c := range classes {
-		if c.Parent == "" {
-			t.BacklogBytes += c.BacklogBytes
-			t.BacklogItems += c.BacklogItems
-		}
 	}
 	return t
 }
