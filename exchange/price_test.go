@@ -319,7 +319,7 @@ func TestCostInTwoUnits(t *testing.T) {
 func TestRefusalOfTokens(t *testing.T) {
 	w := through(t, policy.HTTP, "[class.c]\nrate = \"1 tokens/s\"\nmax_wait = \"10s\"\ncost = { json = \"n\" }")
 	w.send(post("", `{"n":60}`) + post("", `{"n":5}`))
-	const want = "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 50\r\nRateLimit-Policy: \"c\";q=1;w=1\r\nRateLimit: \"c\";r=0;t=50\r\n"
+	const want = "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 50\r\nRateLimit-Policy: \"c\";q=1;w=1;qu=\"tokens\"\r\nRateLimit: \"c\";r=0;t=50\r\n"
 	w.answer("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 	if got := string(w.Down.Got); !strings.Contains(got, want) {
 		t.Errorf("%q", got)

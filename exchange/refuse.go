@@ -8,6 +8,7 @@ import (
 	"shaper/frame"
 	"shaper/shaper"
 	"shaper/stats"
+	"shaper/unit"
 )
 
 // refuse refuses a message that its class has no room for, and releases it. If the protocol has no refusal, the
@@ -108,20 +109,26 @@ func (r *refusals) writeDue() (any bool) {
 // were passed on.
 func (r *refusals) write(m *frame.Message, cost shaper.Cost) {
 	x := r.x
-	class := x.classes.all[m.Tag].class
-	cost.Messages = max(cost.Messages, 1)
-	estimate := class.Estimate()
-	refusal := frame.Refusal{Now: x.now, Wait: estimate.Retry(x.now, cost)}
-	refusal.Position, refusal.Expected = estimate.Place(x.now, cost)
-	if rate := class.Rate(); rate.Kind().OfMessages() && !rate.IsZero() {
-		refusal.Policy, refusal.Window = class.Name(), rate.Period()
-		refusal.Quota = rate.Units(refusal.Window)
+	refusal := frame.Refusal{}
+	if x.protocol.isHTTP() { // others only say that it is refused
+		cost.Messages = max(cost.Messages, 1)
+		refusal = refusalBy(x.now, x.classes.all[m.Tag].class.Estimate(), cost)
 	}
 	x.text = x.link.AppendRefusal(x.text[:0], m, refusal)
 	x.down.out.send(x.text)
 	if m.Close && !x.stopped && x.down.in.end == open { // else the end of the provider follows the refusal
 		r.endConnection()
 	}
+}
+
+// refusalBy returns what a refusal says of the class, which is too full for a message with its cost.
+func refusalBy(now time.Time, class shaper.Estimate, cost shaper.Cost) frame.Refusal {
+	r := frame.Refusal{Now: now, Wait: class.Retry(now, cost)}
+	r.Position, r.Expected = class.Place(now, cost)
+	if quota := class.Quota(now, cost); quota.Kind.OfMessages() && quota.Units > 0 {
+		r.Policy, r.Quota, r.Tokens, r.Window = quota.Class, quota.Units, quota.Kind == unit.Tokens, quota.Window
+	}
+	return r
 }
 
 // endConnection ends the connection with the refusal that was written last.

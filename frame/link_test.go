@@ -350,6 +350,9 @@ func TestHTTPRefusal(t *testing.T) {
 		{Refusal{Wait: 3 * time.Second, Policy: "acme", Quota: 30, Window: time.Second}, false,
 			"Retry-After: 3\r\nRateLimit-Policy: \"acme\";q=30;w=1\r\nRateLimit: \"acme\";r=0;t=3" +
 				"\r\nX-RateLimit-Limit: 30\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: 3"},
+		{Refusal{Wait: 3 * time.Second, Policy: "llm", Quota: 500, Tokens: true, Window: time.Minute}, false,
+			"Retry-After: 3\r\nRateLimit-Policy: \"llm\";q=500;w=60;qu=\"tokens\"\r\nRateLimit: \"llm\";r=0;t=3" +
+				"\r\nX-RateLimit-Limit: 500\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: 3"},
 		{Refusal{Wait: 3 * time.Second, Position: 501, Expected: 25*time.Second + 1}, false, "Retry-After: 3\r\nX-Queue-Position: 501\r\nX-Queue-Wait: 26"},
 		{Refusal{Wait: 3 * time.Second, Position: 1, Expected: 1<<63 - 1}, false, "Retry-After: 3\r\nX-Queue-Position: 1"},
 		{Refusal{Wait: 3 * time.Second, Policy: "a\"\\ä\n", Quota: 20000, Window: 15 * time.Minute}, true,

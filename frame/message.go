@@ -94,6 +94,7 @@ type Refusal struct {
 	Wait   time.Duration // how long until the same request would find room; the longest Duration stands for ever
 	Policy string        // the name of the limit, for people; "" leaves out the RateLimit fields
 	Quota  int64         // how much the limit allows in each Window
+	Tokens bool          // Quota counts tokens, not requests
 	Window time.Duration
 	// Position is which place the request would have had in the queue, from 1; 0 leaves out what
 	// is about the queue. Expected is how long it would have waited there; the longest Duration

@@ -21,6 +21,9 @@ func (l *httpLink) AppendRefusal(dst []byte, m *Message, r Refusal) []byte {
 		dst = strconv.AppendInt(dst, r.Quota, 10)
 		dst = append(dst, ";w="...)
 		dst = strconv.AppendInt(dst, max(seconds(r.Window), 1), 10)
+		if r.Tokens {
+			dst = append(dst, `;qu="tokens"`...)
+		}
 		dst = append(dst, "\r\nRateLimit: "...)
 		dst = appendName(dst, r.Policy)
 		dst = append(dst, ";r=0"...)

@@ -92,19 +92,19 @@ func (a *All) last(now time.Time, ahead, n int64) (part int, at time.Time) {
 	return part, at
 }
 
-// Holding returns which limit an item of n units waits for at now: its number among the Parts
-// of l, and until when. If it waits for the end of the closed time, part is len(Parts(l)). If it
+// Holding returns which limit an item of n units waits for at now if ahead units leave before it: its number among the
+// Parts of l, and until when. If it waits for the end of the closed time, part is len(Parts(l)). If it
 // need not wait, until is not after now.
-func Holding(l Limiter, now time.Time, n int64) (part int, until time.Time) {
+func Holding(l Limiter, now time.Time, ahead, n int64) (part int, until time.Time) {
 	if s, ok := l.(*settlingAll); ok {
 		l = s.All
 	}
 	a, ok := l.(*All)
 	if !ok {
-		return 0, l.Next(now, 0, n)
+		return 0, l.Next(now, ahead, n)
 	}
-	part, until = a.last(now, 0, n)
-	if at := a.Next(now, 0, n); at.After(latest(until, now)) {
+	part, until = a.last(now, ahead, n)
+	if at := a.Next(now, ahead, n); at.After(latest(until, now)) {
 		return len(a.parts), at
 	}
 	return part, until

@@ -182,7 +182,7 @@ func TestHoldingSaysWhichLimit(t *testing.T) {
 	l := NewAll(Span{at(10 * second), at(20 * second)}, perSecond, perHour)
 	want := func(now time.Duration, part int, until time.Duration) {
 		t.Helper()
-		if got, at := Holding(l, at(now), 1); got != part || at.Sub(start) != until {
+		if got, at := Holding(l, at(now), 0, 1); got != part || at.Sub(start) != until {
 			t.Errorf("at %v, limit %d holds until %v, want %d until %v", now, got, at.Sub(start), part, until)
 		}
 	}
@@ -191,7 +191,7 @@ func TestHoldingSaysWhichLimit(t *testing.T) {
 	want(12*second, 2, 20*second)
 	l.Take(at(21*second), at(21*second), 2)
 	want(21*second, 1, time.Hour)
-	if got, until := Holding(perHour, at(0), 1); got != 0 || until.Sub(start) != time.Hour {
+	if got, until := Holding(perHour, at(0), 0, 1); got != 0 || until.Sub(start) != time.Hour {
 		t.Errorf("a limiter that stands alone: %d until %v", got, until)
 	}
 }

@@ -21,6 +21,15 @@ func (e Estimate) Retry(now time.Time, cost Cost) time.Duration {
 	return forecast{node: &c.node, now: now}.room(&cost, time.Duration(c.conf.MaxWait)).Sub(now)
 }
 
+// Quota returns the limit that sets Retry: that of the class, or one of a class above. If no limit does, such as while the
+// class pauses, it is that of the class.
+func (e Estimate) Quota(now time.Time, cost Cost) Quota {
+	c := e.class
+	root, now := c.lockAt(now)
+	defer root.mu.Unlock()
+	return forecast{node: &c.node, now: now}.quota(&cost, time.Duration(c.conf.MaxWait))
+}
+
 // Place returns which place an item of this cost would have in the queue at now, from 1, and
 // estimates how long it would wait there: the longest Duration if it would never leave.
 func (e Estimate) Place(now time.Time, cost Cost) (position int, wait time.Duration) {

@@ -328,6 +328,49 @@ func (f forecast) room(cost *Cost, maxWait time.Duration) time.Time {
 	return at
 }
 
+// quota returns the limit that sets room: of the first item that waits, if that one has to leave before, or else of what was
+// refused.
+func (f forecast) quota(cost *Cost, maxWait time.Duration) Quota {
+	front := f.node.front()
+	if front != nil && !f.node.queue.HasRoom(int(cost.Packets), cost.Bytes) && !f.room(cost, maxWait).After(f.next(&front.Cost)) {
+		quota, _ := f.slowest(&front.Cost, forecast.noneBefore)
+		return quota
+	}
+	quota, at := f.slowest(cost, forecast.queueBefore)
+	if at.Before(f.leaves(cost)) && !f.resumes(cost).After(at) { // what others send makes it later than its own queue does
+		quota, _ = f.slowest(cost, forecast.allBefore)
+	}
+	return quota
+}
+
+// slowest returns which limit on the path lets the item leave last if so much leaves before it in each class, and when. It
+// returns that of the class if no limit holds the item up, or if something else does for longer.
+func (f forecast) slowest(cost *Cost, ahead func(forecast, *node) int64) (quota Quota, at time.Time) {
+	at, quota = f.now, f.node.pace.asQuota(f.node.class.name)
+	for x := f.node; x != nil; x = x.parent.Load() {
+		before, n := ahead(f, x), f.in(x, cost)
+		until := x.follows(f.now, before, n)
+		if !until.After(at) {
+			continue
+		}
+		at = until
+		if r := x.pace.numbered(x.holding(f.now, before, max(n, 1))); r != nil {
+			quota = r.asQuota(x.class.name)
+		} else {
+			quota = f.node.pace.asQuota(f.node.class.name)
+		}
+	}
+	return quota, at
+}
+
+// noneBefore, queueBefore and allBefore say how much leaves before an item in a class on its path: nothing, what waits before it in its
+// queue, or all that waits in the class and beneath it.
+func (forecast) noneBefore(*node) int64 { return 0 }
+
+func (f forecast) queueBefore(x *node) int64 { return f.through(x.kind) }
+
+func (f forecast) allBefore(x *node) int64 { return x.waitingCost.in(x.kind) - f.own.In(x.kind) }
+
 // next estimates when an item leaves that goes before all others of its class, if none goes
 // before it in a class above.
 func (f forecast) next(cost *Cost) time.Time {

@@ -82,7 +82,7 @@ type budgeted interface {
 	// estimate is Estimate, with own to correct what the first budget says, which is that of the rate.
 	estimate(own hastener, now time.Time, ahead, n int64) time.Time
 	// holding is gate.holding, by what the fleet is expected to grant.
-	holding(now time.Time, n int64) (part int)
+	holding(now time.Time, ahead, n int64) (part int)
 }
 
 // A hastener corrects estimates as throttle.hasten does. It is an interface and no func, since a method value would be
@@ -209,13 +209,13 @@ func (g *gate) estimate(now time.Time, ahead, n int64) time.Time {
 	return g.limiter.Next(now, ahead, n)
 }
 
-// holding returns which limit of the class an item of n units waits for, by the number that limit.Holding returns. What this
-// process has let out says nothing of that if a fleet has the budget.
-func (g *gate) holding(now time.Time, n int64) (part int) {
+// holding returns which limit of the class an item of n units waits for if ahead units leave before it, by the number that
+// limit.Holding returns. What this process has let out says nothing of that if a fleet has the budget.
+func (g *gate) holding(now time.Time, ahead, n int64) (part int) {
 	if b, ok := g.limiter.(budgeted); ok {
-		return b.holding(now, n)
+		return b.holding(now, ahead, n)
 	}
-	part, _ = limit.Holding(bare(g.limiter), now, n)
+	part, _ = limit.Holding(bare(g.limiter), now, ahead, n)
 	return part
 }
 

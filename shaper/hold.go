@@ -192,7 +192,7 @@ func (g *gate) hold(now time.Time, n int64, conf *policy.Class) hold {
 	if _, ok := g.limiter.(*shared); ok && until == limit.Never && !conf.Limit().IsZero() {
 		return hold{conf, HoldStore, until}
 	}
-	switch part := g.holding(now, n); {
+	switch part := g.holding(now, 0, n); {
 	case part == 0:
 		return hold{conf, conf.Limit().String(), until}
 	case part <= len(conf.Also):

@@ -114,6 +114,17 @@ func (p *pace) restraints() iter.Seq[*restraint] {
 	}
 }
 
+// numbered returns a limit of the class by the number that limit.Holding returns; nil if that is none of its limits.
+func (p *pace) numbered(i int) *restraint {
+	switch {
+	case i > len(p.also), p.isUnlimited():
+		return nil
+	case i > 0:
+		return &p.also[i-1]
+	}
+	return &p.restraint
+}
+
 // further returns how many limits the class has beside its own.
 func (p *pace) further() int {
 	if p.hinted {

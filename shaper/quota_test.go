@@ -6,6 +6,7 @@ import (
 
 	"shaper/policy"
 	"shaper/stats"
+	"shaper/unit"
 )
 
 // Each long window tells what may still leave at once, and when all of it may again.
@@ -62,4 +63,72 @@ func TestSharedClassHasNoQuotas(t *testing.T) {
 			t.Errorf("a class that others use too has the quotas %v", got)
 		}
 	})
+}
+
+// A refusal names the limit that sets how long to wait.
+func TestQuotaOfARefusal(t *testing.T) {
+	isQuota := func(c *Class, now time.Duration, want Quota) {
+		t.Helper()
+		want.Kind = unit.Messages
+		if got := c.Estimate().Quota(at(now), message(1).Cost); got != want {
+			t.Errorf("the limit is %+v, want %+v", got, want)
+		}
+	}
+	hourly := func(conf policy.Class) policy.Class {
+		conf.Also = []policy.Limit{limitBy(policy.GCRA, "1 messages/h")}
+		conf.Also[0].Burst = policy.Burst{N: 1, Kind: unit.Messages}
+		return conf
+	}
+
+	// The queue is full, and its first item waits for a further limit; then for one above.
+	c := NewClass(start, hourly(withQueue(leakyClass("20 messages/s"), 1, 0)))
+	enter(t, c, 0, Leaves, message(1))
+	enter(t, c, 0, Waits, message(1))
+	isQuota(c, 0, Quota{Class: "test", Units: 1, Window: time.Hour})
+	beneath := tree(hourly(root30()), withQueue(child("otp", "10"), 1, 0))["otp"]
+	enter(t, beneath, 0, Leaves, message(1))
+	enter(t, beneath, 0, Waits, message(1))
+	isQuota(beneath, 0, Quota{Class: "root", Units: 1, Window: time.Hour})
+
+	// What waits beside it makes it late; or what waits in its own queue, if it goes before the others.
+	otp, bulk := child("otp", "0"), child("bulk", "30")
+	otp.Ceil, otp.MaxWait = rateOf("20 messages/s"), unit.Duration(ms)
+	all := tree(root30(), otp, bulk)
+	enter(t, all["bulk"], 0, Leaves, message(1))
+	for range 100 {
+		enter(t, all["bulk"], 0, Waits, message(1))
+	}
+	isQuota(all["otp"], 0, Quota{Class: "root", Units: 30, Window: second})
+	otp.Rate, otp.MaxWait = otp.Ceil, unit.Duration(200*ms)
+	all = tree(root30(), otp, bulk)
+	enter(t, all["bulk"], 0, Leaves, message(1))
+	for range 100 {
+		enter(t, all["bulk"], 0, Waits, message(1))
+	}
+	for range 5 { // until 200 ms
+		enter(t, all["otp"], 0, Waits, message(1))
+	}
+	enter(t, all["otp"], 0, TooLong, message(1))
+	isQuota(all["otp"], 0, Quota{Class: "otp", Units: 20, Window: second})
+
+	// In a pause, and while a hint holds the class, no limit does.
+	hinted := hintedClass()
+	hinted.MaxWait = unit.Duration(second)
+	c = NewClass(start, hinted)
+	say(t, c, 0, 0, 30*second)
+	isQuota(c, 0, Quota{Class: "test", Units: 1000, Window: second})
+	conf := leakyClass("20 messages/s")
+	conf.MaxWait, conf.OnThrottle = unit.Duration(second), policy.OnThrottle{Pause: unit.Duration(5 * second), Max: unit.Duration(9 * second)}
+	c = NewClass(start, conf)
+	c.Provider().Throttled(at(0), 5*second, "429")
+	isQuota(c, 0, Quota{Class: "test", Units: 20, Window: second})
+}
+
+func TestQuotaAllocatesNothing(t *testing.T) {
+	c := tree(root30(), child("otp", "10"))["otp"]
+	enter(t, c, 0, Leaves, message(1))
+	cost := message(1).Cost
+	if n := testing.AllocsPerRun(100, func() { c.Estimate().Quota(start, cost) }); n > 0 {
+		t.Errorf("it allocates %v times", n)
+	}
 }

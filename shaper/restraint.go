@@ -105,6 +105,28 @@ func (r *restraint) equals(o *restraint) bool {
 	return r.sameLimiter(o) && r.rate.Compare(o.rate) == 0 && r.atOnce == o.atOnce
 }
 
+// A Quota is a limit in words of programs: at most so many units in each window. A limit without a window allows them in
+// the period of its rate.
+type Quota struct {
+	Class  string // whose limit it is
+	Kind   unit.Kind
+	Units  int64 // 0: nothing ever leaves
+	Window time.Duration
+}
+
+// asQuota returns the limit, which is one of a class, as its policy names it. A limit that allows less than one unit in its period allows
+// one in a longer time.
+func (r *restraint) asQuota(class string) Quota {
+	q := Quota{Class: class, Kind: r.kind, Window: r.window}
+	if q.Window == 0 {
+		q.Window = r.named.Period()
+	}
+	if q.Units = r.named.Units(q.Window); q.Units == 0 && !r.named.IsZero() {
+		q.Units, q.Window = 1, r.named.Time(1)
+	}
+	return q
+}
+
 // newLimiter returns a limiter that has let nothing out yet.
 func (r *restraint) newLimiter(now time.Time) limit.Limiter {
 	switch {

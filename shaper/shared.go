@@ -227,8 +227,8 @@ func (s *shared) estimate(own hastener, now time.Time, ahead, n int64) time.Time
 }
 
 // holding implements budgeted.
-func (s *shared) holding(now time.Time, n int64) (part int) {
-	return holding(s.budgets, s.parts(), s.class.pace.closed, now, 0, n)
+func (s *shared) holding(now time.Time, ahead, n int64) (part int) {
+	return holding(s.budgets, s.parts(), s.class.pace.closed, now, ahead, n)
 }
 
 // parts returns which limit of the class each of the budgets is, as limit.Holding counts, and then the number of the closed time.
@@ -386,8 +386,8 @@ func (l *lent) estimate(own hastener, _ time.Time, ahead, n int64) time.Time {
 }
 
 // holding implements budgeted.
-func (l *lent) holding(_ time.Time, n int64) (part int) {
-	return holding(l.budgets, l.parts, l.closed, l.since, l.gone, n)
+func (l *lent) holding(_ time.Time, ahead, n int64) (part int) {
+	return holding(l.budgets, l.parts, l.closed, l.since, l.gone+ahead, n)
 }
 
 // Take implements limit.Limiter.

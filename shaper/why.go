@@ -200,7 +200,7 @@ func (g *gate) holds(now time.Time, conf *policy.Class, n int64) (all []Hold) {
 	if !g.leavingSince.IsZero() {
 		add(ByWriting, g.leavingSince.Add(leavePatience), "an item that is being written, and may take this long at most")
 	}
-	switch part := g.holding(now, n); {
+	switch part := g.holding(now, 0, n); {
 	case g.awaitsStore(now, n):
 		add(ByStore, limit.Never, fmt.Sprintf("the store of the fleet %q, which is away; nothing more leaves without it", conf.Shared))
 	case g.pace.quieted:
