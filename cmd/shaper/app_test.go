@@ -325,6 +325,23 @@ func TestPrintStatus(t *testing.T) {
 	golden(t, "status.txt", out.String())
 }
 
+// Without listeners the proxy has nothing to show, and status says where the figures of the kernel are.
+func TestPrintStatusOfDevices(t *testing.T) {
+	for want, kept := range map[string]*stats.KeptReading{
+		"\nlisteners none, and no device with apply: `shaper tc apply` puts the policy into the kernel, and `shaper tc show` has its counters\n": nil,
+		"\nkernel    kept equal to the policy\nlisteners none: `shaper classes` has what the kernel has counted\n":                               {},
+		"\nkernel    DIFFERS FROM THE POLICY: no such device\nlisteners none\n":                                                                  {Error: "no such device"},
+	} {
+		var s daemon.Status
+		s.Kept = kept
+		var out bytes.Buffer
+		printStatus(&out, s, time.Now())
+		if got := out.String(); !strings.HasSuffix(got, want) || strings.Contains(got, "LISTENER") || strings.Contains(got, "sessions") {
+			t.Errorf("%s\ndoes not end with %s", got, want)
+		}
+	}
+}
+
 func TestPrintBudgets(t *testing.T) {
 	now := time.Now()
 	for want, r := range map[string]stats.StateReading{

@@ -42,6 +42,10 @@ func printStatus(w io.Writer, s daemon.Status, now time.Time) {
 	if s.Kept != nil && s.Kept.Error != "" {
 		fmt.Fprintf(w, "kernel    DIFFERS FROM THE POLICY: %s\n", s.Kept.Error)
 	}
+	if len(s.Listeners) == 0 {
+		printNoListeners(w, s)
+		return
+	}
 	up, down := s.Totals.Sent[stats.Upstream], s.Totals.Sent[stats.Downstream]
 	fmt.Fprintf(w, "sessions  %d open, %d ended\n", s.Totals.Sessions, s.Totals.Ended)
 	fmt.Fprintf(w, "sent      %s to upstreams, %s to clients\n", human.Bytes(up.Bytes), human.Bytes(down.Bytes))
@@ -59,6 +63,18 @@ func printStatus(w io.Writer, s daemon.Status, now time.Time) {
 		t.add(l.Name, l.Protocol+" "+strings.Join(l.Addresses, ", "), strconv.FormatInt(l.Open, 10), fmt.Sprint(ok), fmt.Sprint(all-ok))
 	}
 	t.write(w, "")
+}
+
+// printNoListeners says where what a policy without listeners limits is to be seen: the proxy has no sessions, and sends nothing.
+func printNoListeners(w io.Writer, s daemon.Status) {
+	switch {
+	case s.Kept == nil:
+		fmt.Fprintln(w, "listeners none, and no device with apply: `shaper tc apply` puts the policy into the kernel, and `shaper tc show` has its counters")
+	case s.Kept.Error == "":
+		fmt.Fprintln(w, "kernel    kept equal to the policy\nlisteners none: `shaper classes` has what the kernel has counted")
+	default:
+		fmt.Fprintln(w, "listeners none")
+	}
 }
 
 // printBudgets prints where the budgets of classes are kept over restarts.
