@@ -1,9 +1,6 @@
 package policy
 
-import (
-	"strconv"
-	"strings"
-)
+import "strconv"
 
 const (
 	costForm     = `an integer from 1 to 1000000000, or a table like { json = "max_tokens", default = 1000 }, with json, header, bytes or segments`
@@ -60,14 +57,8 @@ var signalFields = []field[Signal]{
 
 // parseJSONPath reads the path of a value in JSON.
 func parseJSONPath(s string) (Path, error) {
-	parts := strings.Split(s, ".")
-	for _, part := range parts {
-		if part == "" {
-			return "", complain(jsonPathForm, "%q has an empty name", s)
-		}
-	}
-	if len(parts) > 16 {
-		return "", complain(jsonPathForm, "%q is too deep", s)
+	if problem := Path(s).problem(); problem != "" {
+		return "", complain(jsonPathForm, "%q %s", s, problem)
 	}
 	return Path(s), nil
 }

@@ -65,20 +65,33 @@ var owners []owner
 // instead says what to write for a key that the section with these keys does not support: the key that
 // was probably meant, the sections that have it, or else all that is supported. given are the keys that the section has.
 func instead(name string, supported []string, given ...string) string {
+	isSection := slices.ContainsFunc(owners, func(o owner) bool { return slices.Equal(o.keys, supported) })
 	word, _, _ := strings.Cut(strings.ToLower(name), ".")
-	if e := explained[word]; e.key != "" && slices.Contains(supported, e.key) {
+	switch e := explained[word]; {
+	case e.key != "" && slices.Contains(supported, e.key):
 		return e.remedy
+	case e.key != "" && isSection && below(e.key) != "":
+		return fmt.Sprintf("below %s, %s", below(e.key), e.remedy)
 	}
-	if ours := meant(name, supported, given...); ours != "" {
+	isField := slices.Contains(supported, headersKey) && looksLikeField(name)
+	if ours := meant(name, supported, given...); ours != "" && !isField {
 		return fmt.Sprintf("did you mean %q?", ours)
 	}
-	isSection := slices.ContainsFunc(owners, func(o owner) bool { return slices.Equal(o.keys, supported) })
+	if isField {
+		return fmt.Sprintf("did you mean %q, a field of HTTP?", headerKey+name)
+	}
 	for _, ours := range append([]string{name}, foreign[strings.ToLower(name)]...) {
 		if below := below(ours); below != "" && isSection {
 			return fmt.Sprintf("%s belongs below %s", ours, below)
 		}
 	}
 	return Hint(name, "supported here", supported)
+}
+
+// looksLikeField reports whether a name is probably one of a field of HTTP: it has hyphens, as no key here, and begins with a
+// capital, or with "x-".
+func looksLikeField(name string) bool {
+	return isName(name) && strings.Contains(name, "-") && ('A' <= name[0] && name[0] <= 'Z' || strings.HasPrefix(name, "x-"))
 }
 
 // below returns the headers of the sections that have a key; "" if none has.

@@ -98,6 +98,17 @@ func (h *Hours) minutes(do func(int)) {
 	}
 }
 
+// A week says of each of its minutes, on the clock of a zone, whether something holds.
+type week [7 * 24 * 60]bool
+
+// set says whether it holds in some hours.
+func (w *week) set(h *Hours, holds bool) {
+	h.minutes(func(minute int) { w[minute] = holds })
+}
+
+// isAll reports whether it holds all the time.
+func (w *week) isAll() bool { return !slices.Contains(w[:], false) }
+
 // farAhead is how far into the future a schedule is followed: over a week, with a change of summer
 // time.
 const farAhead = 9 * 24 * time.Hour

@@ -81,7 +81,7 @@ func (p *Per) add(s string) error {
 		}
 		free := slices.Index(p[:], PerPart{})
 		switch {
-		case slices.Contains(p[:], part):
+		case slices.ContainsFunc(p[:], part.isSame):
 			return complain("name each thing once", "%q is named twice", text)
 		case free < 0:
 			return complain("a list of up to three", "%q is one too many", text)
@@ -89,6 +89,11 @@ func (p *Per) add(s string) error {
 		p[free] = part
 	}
 	return nil
+}
+
+// isSame reports whether another part is the same thing: the case of the name of a field does not matter.
+func (p PerPart) isSame(o PerPart) bool {
+	return p == o || p.By == ByHeader && o.By == ByHeader && strings.EqualFold(p.Name, o.Name)
 }
 
 // parsePart reads one part of the key per. A prefix length up to 32 is for IPv4, and IPv6

@@ -2,7 +2,10 @@ package policy
 
 import (
 	"math"
+	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 
 	"shaper/unit"
 )
@@ -129,6 +132,39 @@ type Signal struct {
 // A Path leads to a value in a document of JSON: the names of members with points between them.
 // In an array, a number is an index from 0 on, and "*" stands for each item.
 type Path string
+
+// problem says what is wrong with the path; "" if nothing is.
+func (p Path) problem() string {
+	switch names := strings.Split(string(p), "."); {
+	case slices.Contains(names, ""):
+		return "has an empty name"
+	case len(names) > 16:
+		return "is too deep"
+	}
+	return ""
+}
+
+// foreignPath finds what stands in paths of other programs between names: brackets as in JSONPath.
+var foreignPath = regexp.MustCompile(`\.?\[(?:'([^'.]*)'|"([^".]*)"|(\d+|\*))\]`)
+
+// plain returns a path that is written as in JSONPath ("$.a[0]") or as a JSON Pointer ("/a/0") as it is written here ("a.0"),
+// and any other one as it is. An empty name is no path here, so it stays as it is, too.
+func (p Path) plain() Path {
+	s := string(p)
+	switch {
+	case strings.HasPrefix(s, "/"):
+		s = strings.ReplaceAll(s[1:], "/", ".")
+	case strings.HasPrefix(s, "#/"):
+		s = strings.ReplaceAll(s[2:], "/", ".")
+	default:
+		s = strings.TrimPrefix(foreignPath.ReplaceAllString(s, ".$1$2$3"), ".")
+		s = strings.TrimPrefix(s, "$.")
+	}
+	if Path(s).problem() != "" {
+		return p
+	}
+	return Path(s)
+}
 
 // costOf returns what says the cost of the messages of a class in a unit: the nearest class on
 // the path to the root that counts in it and has a cost; nil if none does. above returns the

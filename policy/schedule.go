@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"shaper/calendar"
 	"shaper/unit"
 )
 
@@ -27,6 +28,33 @@ func (c Class) InForce(t time.Time) (holds *At) {
 
 // atTime returns the class with the rate and the ceil that hold at t.
 func (c Class) atTime(t time.Time) Class { return c.under(c.InForce(t)) }
+
+// isBlocked reports whether the limit is 0 at all times. It does not find this if only sections of several zones together
+// make it so.
+func (c Class) isBlocked() bool {
+	if len(c.At) == 0 {
+		return c.Limit().IsZero()
+	}
+	return slices.ContainsFunc(c.At, func(a At) bool { return c.closedIn(a.Zone).isAll() })
+}
+
+// closedIn returns when the limit is 0 for sure, on the clock of a zone. A section of another zone with a limit above 0 may hold
+// at any time.
+func (c Class) closedIn(zone calendar.Zone) *week {
+	closed := new(week)
+	everyDay := Hours{To: calendar.Midnight}
+	closed.set(&everyDay, c.Limit().IsZero())
+	for i := range c.At {
+		a := &c.At[i]
+		switch isClosed := c.under(a).Limit().IsZero(); {
+		case a.Zone == zone:
+			closed.set(&a.Hours, isClosed)
+		case !isClosed:
+			closed.set(&everyDay, false)
+		}
+	}
+	return closed
+}
 
 // under returns the class with the rate and the ceil of a section; as it is if a is nil.
 func (c Class) under(a *At) Class {

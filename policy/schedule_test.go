@@ -155,6 +155,47 @@ class = "a"
 	}
 }
 
+// check warns if nothing ever leaves, from the class or to some recipients.
+func TestTimesAreAllTimes(t *testing.T) {
+	const (
+		at    = "rate = \"20 messages/s\"\n[[class.a.at]]\n"
+		zero  = "rate = \"0 messages/s\"\n"
+		next  = "[[class.a.at]]\n"
+		quiet = "rate = \"20 messages/s\"\n[[class.a.quiet]]\n"
+		ever  = "the limit is 0 at all times, so nothing ever leaves; days, from or to, unless this is to block"
+		all   = "it is quiet at all times, so nothing ever leaves to all recipients; days, from or to, unless this is to block"
+		india = "it is quiet at all times, so nothing ever leaves to 91*; days, from or to, unless this is to block"
+	)
+	for _, tt := range []struct{ class, want string }{
+		{at + zero, "t.toml:3:3: class.a.at[1]: " + ever},
+		{at + "to = \"24:00\"\n" + zero, "t.toml:3:3: class.a.at[1]: " + ever},
+		{at + "to = \"12:00\"\n" + zero + next + "from = \"12:00\"\n" + zero, "t.toml:6:3: class.a.at[2]: " + ever},
+		{at + "days = [\"sat\", \"sun\"]\n" + zero + next + "days = [\"mon\", \"tue\", \"wed\", \"thu\", \"fri\"]\n" + zero, "t.toml:6:3: class.a.at[2]: " + ever},
+		{at + "from = \"21:00\"\nto = \"09:00\"\n" + zero + next + "from = \"09:00\"\nto = \"21:00\"\n" + zero, "t.toml:7:3: class.a.at[2]: " + ever},
+		{at + zero + next + "to = \"00:01\"\nrate = \"1 messages/s\"\n", ""},
+		{at + zero + next + "to = \"00:01\"\nzone = \"Europe/Paris\"\nrate = \"1 messages/s\"\n", ""},
+		{at + "to = \"23:59\"\n" + zero, ""},
+		{at + "to = \"12:00\"\n" + zero + next + "from = \"12:00\"\nzone = \"Europe/Paris\"\n" + zero, ""},
+		{strings.Replace(at, "20", "0", 1) + "from = \"08:00\"\nrate = \"1 messages/s\"\n", ""}, // open by day
+		{strings.Replace(at, "20", "0", 1) + zero, `t.toml:2:8: class.a.rate: "0 messages/s" lets nothing pass; a rate above 0, unless this is to block`},
+		{quiet, "t.toml:3:3: class.a.quiet[1]: " + all},
+		{quiet + "zone = \"Asia/Kolkata\"\n", "t.toml:3:3: class.a.quiet[1]: " + all},
+		{quiet + "recipient = \"91*\"\n", "t.toml:3:3: class.a.quiet[1]: " + india},
+		{quiet + "recipient = \"91*\"\nto = \"12:00\"\n[[class.a.quiet]]\nfrom = \"12:00\"\n", "t.toml:6:3: class.a.quiet[2]: " + india},
+		{quiet + "recipient = \"91*\"\nto = \"12:00\"\n[[class.a.quiet]]\nrecipient = \"33*\"\nfrom = \"12:00\"\n", ""},
+		{quiet + "days = \"sun\"\n", ""},
+	} {
+		_, warnings, err := parseClass(tt.class)
+		got := ""
+		if len(warnings) > 0 {
+			got = warnings.Error()
+		}
+		if err != nil || got != tt.want {
+			t.Errorf("%s\n%v\n%s\nwant %s", tt.class, err, got, tt.want)
+		}
+	}
+}
+
 // parseClass parses a class that a listener of SMPP uses.
 func parseClass(class string) (*Policy, Errors, error) {
 	return Parse("t.toml", []byte("[class.a]\n"+class+`

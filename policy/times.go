@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 
 	"shaper/unit"
 )
@@ -20,10 +21,7 @@ type timesChecker struct{ *checker }
 // section checks what both kinds of sections have in common: section i of the list at key, and its
 // hours. It returns the key of the section, and whether that can be checked further.
 func (c timesChecker) section(key string, i int, h *Hours) (at string, ok bool) {
-	if at = numbered(key, i); !c.given(at) {
-		at = key
-	}
-	switch {
+	switch at = c.numbered(key, i); {
 	case c.badUnder(at):
 		return at, false
 	case i == maxTimes:
@@ -33,6 +31,14 @@ func (c timesChecker) section(key string, i int, h *Hours) (at string, ok bool) 
 		return at, false
 	}
 	return at, true
+}
+
+// numbered returns the key of section i of the list at key; key itself if the list is on one line.
+func (c timesChecker) numbered(key string, i int) string {
+	if at := numbered(key, i); c.given(at) {
+		return at
+	}
+	return key
 }
 
 // quiet checks one of the sections about quiet hours.
@@ -114,6 +120,7 @@ func (c timesChecker) warnUnstopped(key string, class *Class) {
 // warnTimes warns of a section that never holds, since later ones of the same zone hold at all its
 // times, and of one whose rate of 0 stops nothing.
 func (c timesChecker) warnTimes(class *Class) {
+	c.warnBlocked(class)
 	for i := range class.At {
 		if a := &class.At[i]; a.Rate != (unit.Rate{}) && a.Ceil == (unit.Rate{}) {
 			then := class.under(a)
@@ -128,7 +135,48 @@ func (c timesChecker) warnTimes(class *Class) {
 		reached := false
 		class.At[i].minutes(func(minute int) { reached = reached || !covered[minute] })
 		if !reached {
-			c.warn(numbered(join("class", class.Name)+".at", i), "it never holds: later ones hold at all its times", "put it after them, or leave it out")
+			c.warn(c.numbered(join("class", class.Name)+".at", i), "it never holds: later ones hold at all its times", "put it after them, or leave it out")
 		}
 	}
+}
+
+// warnBlocked warns of sections that let nothing leave at any time: from the class, or to some recipients.
+func (c timesChecker) warnBlocked(class *Class) {
+	const allowed = "days, from or to, unless this is to block"
+	key := join("class", class.Name)
+	if class.isBlocked() && !class.Limit().IsZero() {
+		last := 0
+		for i := range class.At {
+			if then := class.under(&class.At[i]); then.Limit().IsZero() {
+				last = i
+			}
+		}
+		c.warn(c.numbered(key+".at", last), "the limit is 0 at all times, so nothing ever leaves", allowed)
+	}
+	warned := map[int]bool{}
+	for _, group := range newQuietGroups(class.Quiet) {
+		last := 0
+		for i := range class.Quiet {
+			if slices.ContainsFunc(class.Quiet[i].patterns(), func(p Pattern) bool { return p.includes(group.Recipients[0]) }) {
+				last = i
+			}
+		}
+		if coverAll(group.Hours) && !warned[last] {
+			warned[last] = true
+			c.warn(c.numbered(key+".quiet", last), fmt.Sprintf("it is quiet at all times, so nothing ever leaves to %s", group.Text()), allowed)
+		}
+	}
+}
+
+// coverAll reports whether some hours of one zone together are the whole week.
+func coverAll(all []Hours) bool {
+	return slices.ContainsFunc(all, func(one Hours) bool {
+		covered := new(week)
+		for i := range all {
+			if all[i].Zone == one.Zone {
+				covered.set(&all[i], true)
+			}
+		}
+		return covered.isAll()
+	})
 }

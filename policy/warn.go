@@ -18,7 +18,7 @@ func (c warner) warnAll() {
 	carried := answerChecker(c).carriedBelow()
 	for _, class := range c.p.Classes {
 		key := join("class", class.Name)
-		if class.Limit().IsZero() {
+		if class.Limit().IsZero() && class.isBlocked() {
 			c.warn(key+".rate", fmt.Sprintf("%q lets nothing pass", class.Rate), "a rate above 0, unless this is to block")
 		}
 		timesChecker(c).warnTimes(&class)
@@ -34,6 +34,7 @@ func (c warner) warnAll() {
 		c.warnKeys(key, &class)
 		c.warnAnswers(&class, carried[class.Name])
 		c.warnPrices(key, &class)
+		c.warnPaths(key, &class)
 	}
 	c.warnUnused(used)
 	pathChecker(c).warnAssured()
@@ -117,6 +118,25 @@ func (c warner) warnPrices(key string, class *Class) {
 	}
 	if above := nearest(func(c *Class) bool { return c.Settle != nil }); above != nil && class.Settle != nil && *class.Settle != *above.Settle {
 		c.warn(key+".settle", fmt.Sprintf("it says where an answer has the cost for class %q, too, so that class's own settle is not used for it", above.Name), allowed)
+	}
+}
+
+// warnPaths warns of paths in JSON that are written as other programs write them. They are valid, since a name may contain
+// anything but a point.
+func (c warner) warnPaths(key string, class *Class) {
+	look := func(name string, path Path) {
+		if plain := path.plain(); plain != path {
+			c.warn(key+"."+name+".json", fmt.Sprintf("%q looks for a name with such signs in it, and is no JSONPath", path), fmt.Sprintf("write %q", plain))
+		}
+	}
+	if class.Cost != nil {
+		look("cost", class.Cost.JSON)
+	}
+	if class.Settle != nil {
+		look("settle", class.Settle.JSON)
+	}
+	if class.ThrottledBy != nil {
+		look("throttled_by", class.ThrottledBy.JSON)
 	}
 }
 
