@@ -12,6 +12,7 @@ import (
 // TestMakeInstallsTools holds that make installs the Debian package of each program that a test
 // asks for. Otherwise tests fail on a fresh machine, and nobody sees it on one that has them.
 func TestMakeInstallsTools(t *testing.T) {
+	t.Parallel()
 	installed := []string{"bash", "dpkg", "util-linux"} // are part of every Debian
 	installed = append(installed, "make", "perl")       // make runs this, and needs perl for `deps`
 	for _, pair := range regexp.MustCompile(`(\S+):\S+`).FindAllStringSubmatch(debianLines(t), -1) {

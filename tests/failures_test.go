@@ -68,6 +68,7 @@ import (
 
 // Each test that the table above names exists.
 func TestTableOfFailures(t *testing.T) {
+	t.Parallel()
 	table, _, _ := strings.Cut(textOf(t, "failures_test.go"), "\nimport (")
 	named := regexp.MustCompile(`(?:([a-z]+) )?(Test[A-Z]\w*)`)
 	found := 0

@@ -79,6 +79,7 @@ func fleetPicture(title string, all []submission) string {
 
 // A message stands in the row of all, and in that of its client.
 func TestFleetPicture(t *testing.T) {
+	t.Parallel()
 	zero := time.Unix(0, 0)
 	picture := fleetPicture("two", []submission{{moment: exactly(zero.Add(2 * time.Second)), from: "b", status: smppThrottled}, {moment: exactly(zero), from: "a"}, {moment: exactly(zero.Add(time.Second)), from: "b"}})
 	for text, want := range map[string]int{"v26": 6, `stroke="red"`: 2, ">a<": 1, ">b<": 1, ">2s<": 1, `<path d="M90.0 44v26"`: 1, `<path d="M90.0 78v26"`: 1} {

@@ -17,6 +17,7 @@ import (
 // TestSinglePackagesStartNoGoroutine looks at the packages that `make test` runs without the
 // race detector. They start no goroutine, nor do their tests.
 func TestSinglePackagesStartNoGoroutine(t *testing.T) {
+	t.Parallel()
 	makefile, err := os.ReadFile("../Makefile")
 	if err != nil {
 		t.Fatal(err)
@@ -63,6 +64,7 @@ func goroutinesOf(t *testing.T, path string) (found []string) {
 // TestWhatSkipsUnderRaceRunsWithout looks at the packages that `make test` runs with the race detector.
 // A test of theirs that skips under it runs nowhere, unless the run without it has a pattern of its name.
 func TestWhatSkipsUnderRaceRunsWithout(t *testing.T) {
+	t.Parallel()
 	plain := regexp.MustCompile(ofMake(t, "$(call either,$(PLAIN))"))
 	never := regexp.MustCompile("^(" + ofMake(t, "$(call either,$(SINGLE) tests)") + ")$") // run with it
 	found := 0

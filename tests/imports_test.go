@@ -83,6 +83,7 @@ var libraryOwners = map[string][]string{
 var anyPackage = []string{"golang.org/x/sys"}
 
 func TestImportsRunOneWay(t *testing.T) {
+	t.Parallel()
 	seen := map[string]bool{}
 	for path, imports := range sources(t) {
 		pkg := filepath.ToSlash(filepath.Dir(path))

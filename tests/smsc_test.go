@@ -419,6 +419,7 @@ func (e *esmeConn) answerTo(sequence uint32) (status uint32) {
 // The provider of the tests refuses what surely breaks its rule, and sees if too much comes in a
 // time that it does not know exactly.
 func TestSpacing(t *testing.T) {
+	t.Parallel()
 	zero := time.Now()
 	between := func(after, by int) moment {
 		return moment{zero.Add(time.Duration(after) * time.Millisecond), zero.Add(time.Duration(by) * time.Millisecond)}

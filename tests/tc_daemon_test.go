@@ -151,6 +151,7 @@ func checkAdopted(near *namespace, p *program) {
 // If the kernel refuses a reload for one device, the other devices stay as they were, even those
 // that had no policy before.
 func TestKernelReloadIsAllOrNothing(t *testing.T) {
+	t.Parallel()
 	tool(t, "tc", "iproute2")
 	near, _ := wire(t)
 	near.run("ip link set lo up")
@@ -191,6 +192,7 @@ func TestKernelIsKeptAmidNoise(t *testing.T) {
 // If more notifications come than the daemon's socket holds, some are lost (ENOBUFS). The daemon
 // then compares everything, and continues to see changes.
 func TestKernelNotificationsAreLost(t *testing.T) {
+	t.Parallel()
 	tool(t, "tc", "iproute2")
 	near, _ := wire(t)
 	near.run("ip link set lo up")
@@ -217,6 +219,7 @@ func TestKernelNotificationsAreLost(t *testing.T) {
 
 // The metrics of the kernel's counters have the names of the proxy's, and the label engine="tc".
 func TestKernelCountersAreMetrics(t *testing.T) {
+	t.Parallel()
 	tool(t, "tc", "iproute2")
 	tool(t, "curl", "curl")
 	near, far := wire(t)
@@ -250,6 +253,7 @@ func TestKernelCountersAreMetrics(t *testing.T) {
 // The proxy marks its packets with their class, from the first segment of a TCP connection on.
 // After a reload, an open connection has the mark of its new class.
 func TestKernelSeesMarks(t *testing.T) {
+	t.Parallel()
 	tool(t, "tc", "iproute2")
 	near, far := wire(t)
 	near.run("ip link set lo up")
@@ -300,6 +304,7 @@ func (n *namespace) shown(config string) (all []counted) {
 
 // Without CAP_NET_ADMIN the proxy runs, and the log says that the kernel part is off.
 func TestKernelIsOffWithoutTheCapability(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		skipUnlessCI(t, "the test needs root, to run the daemon as another user")
 	}

@@ -14,6 +14,7 @@ import (
 // The kernel refuses the same requests as its fake in tctest, with the same errors. The tests of
 // package tc rely on that.
 func TestKernelIsAsTheFake(t *testing.T) {
+	t.Parallel()
 	near, _ := wire(t)
 	near.do(func() error {
 		l, err := netlink.LinkByName("wire")

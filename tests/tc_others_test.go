@@ -122,6 +122,7 @@ func TestKernelSeesWhatOthersChange(t *testing.T) {
 
 // A foreign device that has the name of shaper's ifb is left alone, and apply fails.
 func TestKernelLeavesDevicesOfOurName(t *testing.T) {
+	t.Parallel()
 	tool(t, "tc", "iproute2")
 	near, _ := wire(t)
 	index := strings.TrimSpace(near.output("ip -o link show wire | cut -d: -f1"))

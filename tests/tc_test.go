@@ -239,6 +239,7 @@ type counted struct {
 
 // `shaper tc show` shows the counters that `tc -s` shows.
 func TestKernelShowAgreesWithTC(t *testing.T) {
+	t.Parallel()
 	tool(t, "tc", "iproute2")
 	near, far := wire(t)
 	config := policyFile(t, mixed)
@@ -289,6 +290,7 @@ func TestKernelShowAgreesWithTC(t *testing.T) {
 
 // After a device is removed, clear finds and removes its ifb.
 func TestKernelClearsAfterTheDevice(t *testing.T) {
+	t.Parallel()
 	tool(t, "tc", "iproute2")
 	near, _ := wire(t)
 	config := policyFile(t, mixed)
@@ -310,6 +312,7 @@ func TestKernelClearsAfterTheDevice(t *testing.T) {
 
 // Shaper refuses to replace foreign qdiscs, unless the policy says take_over = true.
 func TestKernelRefusesForeignQdiscs(t *testing.T) {
+	t.Parallel()
 	tool(t, "tc", "iproute2")
 	near, _ := wire(t)
 	config := policyFile(t, mixed)
@@ -345,6 +348,7 @@ func TestKernelRefusesForeignQdiscs(t *testing.T) {
 // If the kernel refuses an object in the middle of a plan, apply restores the state before. The
 // error names the operation, the device and the object, and contains the kernel's message.
 func TestKernelErrorsUndo(t *testing.T) {
+	t.Parallel()
 	tool(t, "tc", "iproute2")
 	near, _ := wire(t)
 	near.mustTC(policyFile(t, mixed), "apply")
@@ -397,6 +401,7 @@ func stateOf(state string) string {
 
 // Without CAP_NET_ADMIN the commands fail and say how to get it.
 func TestKernelNeedsTheCapability(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		skipUnlessCI(t, "the test needs root, to run commands as another user")
 	}
