@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"shaper/tests/trial"
 )
 
 // ends says what one side sees if the other side ends, in each protocol, at each place in the
@@ -81,11 +83,13 @@ func (c endCase) String() string {
 	return fmt.Sprintf("%s, %s %s %s, %s (%s), to %s", c.door, c.side, c.protocol, c.place, c.way, versionName(c.version), map[bool]string{false: "plain text", true: "TLS"}[c.otherTLS])
 }
 
-// endCases returns the cases of the table, for each door and both versions of TLS.
+// endCases returns the cases of the table, for each door and both versions of TLS, and with plain text and TLS on
+// the other side. Unless sizes are full, the other side has one of these. They take turns from one cell, door and
+// version to the next.
 func endCases() (all []endCase) {
 	rows := strings.Split(strings.TrimSpace(ends), "\n")
 	ways := strings.Fields(rows[0])
-	for _, row := range rows[1:] {
+	for n, row := range rows[1:] {
 		cells := strings.Fields(row)
 		for i := 3; i < len(cells); i++ {
 			c := endCase{side: cells[0], protocol: cells[1], place: cells[2], way: ways[i], want: cells[i]}
@@ -93,18 +97,26 @@ func endCases() (all []endCase) {
 			if way, ok := strings.CutPrefix(c.way, "TLS:"); ok {
 				c.way, versions = way, tlsVersions
 			}
-			for _, c.version = range versions {
-				for _, c.otherTLS = range []bool{false, true} {
-					for _, c.door = range doors {
-						if c.exists() {
-							all = append(all, c)
-						}
-					}
+			for v, version := range versions {
+				for d, door := range doors {
+					c.version, c.door = version, door
+					all = append(all, c.withOtherSides((n+i+v+d)%2 > 0)...)
 				}
 			}
 		}
 	}
 	return all
+}
+
+// withOtherSides returns the case with plain text and with TLS on the other side, as far as they exist: the one of
+// turn first. Unless sizes are full, it returns one.
+func (c endCase) withOtherSides(turn bool) (all []endCase) {
+	for _, c.otherTLS = range []bool{turn, !turn} {
+		if c.exists() {
+			all = append(all, c)
+		}
+	}
+	return all[:min(len(all), trial.Size(1, 2))]
 }
 
 // script says what both sides send before an end.
@@ -138,6 +150,9 @@ func pdu(command uint32, body string) (p []byte) {
 	return append(p, body...)
 }
 
+// longBody returns a body that is longer than one read of a socket.
+var longBody = sync.OnceValue(func() string { return string(noise(1, 200_000)) })
+
 // message returns a message of the side that ends.
 func (c endCase) message() string {
 	return map[string]string{"clienthttp": request, "upstreamhttp": response, "clientsmpp": submit, "upstreamsmpp": deliver,
@@ -149,7 +164,7 @@ func (c endCase) message() string {
 func (c endCase) script() (s script) {
 	message := c.message()
 	start := map[string]string{"client": "POST / HTTP/1.1\r\nHost: h\r\n", "upstream": "HTTP/1.1 200 OK\r\n"}[c.side]
-	body := string(noise(1, 200_000))
+	body := longBody()
 	if c.side == "upstream" && c.protocol == "http" && c.place != "start" {
 		s.reply = strings.Repeat(request, 3)
 	}
