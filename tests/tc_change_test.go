@@ -91,8 +91,8 @@ func TestKernelFollowsRandomPolicies(t *testing.T) {
 		if o := near.tc(config, "apply"); o.code != 0 {
 			t.Fatalf("policy %d: %s\n%s", i, o.stderr, policy)
 		}
-		if p := near.preview(config); len(p.Changes) > 0 {
-			t.Fatalf("policy %d: the kernel differs from the plan: %v\n%s", i, p.Changes, policy)
+		if d := near.differences(config); len(d) > 0 {
+			t.Fatalf("policy %d: the kernel differs from the plan: %v\n%s", i, d, policy)
 		}
 	}
 	close(stop)
