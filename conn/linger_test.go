@@ -14,27 +14,29 @@ import (
 // slowly what came before. Then both peers see a clean end.
 func TestRefusalThatEndsReachesSlowClients(t *testing.T) {
 	const (
-		piece  = 200_000
+		piece  = 400_000
 		upload = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2000000\r\n\r\n"
 		last   = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+		size   = 200_000 // more than all buffers on the way hold
 	)
-	long := "HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n" + strings.Repeat("x", 9_000_000)
+	long := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", size, strings.Repeat("x", size))
 	for _, c := range []struct {
-		name  string
-		asks  string
-		goOn  func(client tcpConn)
-		reads time.Duration // when the client begins to read
+		name   string
+		before string // the answer before the refusal
+		asks   string
+		goOn   func(client tcpConn)
+		reads  time.Duration // when the client begins to read
 	}{
-		{"it sends", upload, func(client tcpConn) {
+		{"it sends", answerShort, upload, func(client tcpConn) {
 			for range 2_000_000 / piece {
-				time.Sleep(1500 * time.Millisecond)
+				time.Sleep(refusedTimeout - time.Second)
 				if _, err := io.WriteString(client, strings.Repeat("x", piece)); err != nil {
 					t.Errorf("the client, which has not read yet, cannot send: %v", err)
 				}
 			}
-		}, 16 * time.Second},
-		{"it reads", last, func(tcpConn) {}, 10 * time.Second},
-		{"it has ended, and reads", last, func(client tcpConn) { client.CloseWrite() }, 10 * time.Second},
+		}, 21 * time.Second},
+		{"it reads", long, last, func(tcpConn) {}, 10 * time.Second},
+		{"it has ended, and reads", long, last, func(client tcpConn) { client.CloseWrite() }, 10 * time.Second},
 	} {
 		t.Run(c.name, virtual(func(t *testing.T) {
 			to, conns := listen(t)
@@ -43,7 +45,7 @@ func TestRefusalThatEndsReachesSlowClients(t *testing.T) {
 			client.SetReadBuffer(1)
 			send(t, client, getShort)
 			expect(t, server, getShort)
-			go io.WriteString(server, long)
+			go io.WriteString(server, c.before)
 			time.Sleep(time.Second)
 			go func() {
 				io.WriteString(client, c.asks)
@@ -51,7 +53,7 @@ func TestRefusalThatEndsReachesSlowClients(t *testing.T) {
 			}()
 			time.Sleep(c.reads)
 			got, err := io.ReadAll(client)
-			if refusal, found := strings.CutPrefix(string(got), long); err != nil || !found || !isLast(refusal) {
+			if refusal, found := strings.CutPrefix(string(got), c.before); err != nil || !found || !isLast(refusal) {
 				t.Errorf("the client gets %d bytes, at the end %.99q, and %v", len(got), refusal, err)
 			}
 			client.Close()
