@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -249,13 +250,17 @@ func (p *schedule) write() {
 }
 
 // placed returns n bytes that show where in the text they stand.
-func placed(n int) string {
+func placed(n int) string { return places()[:n] }
+
+const longest = 1 << 18 // bytes that a peer of TCP may say
+
+var places = sync.OnceValue(func() string {
 	var b strings.Builder
-	for b.Len() < n {
+	for b.Len() < longest {
 		fmt.Fprintf(&b, "%d ", b.Len())
 	}
-	return b.String()[:n]
-}
+	return b.String()
+})
 
 // message returns a request and its answer.
 func (p *schedule) message(i int) (request, answer string) {
