@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"container/heap"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -52,16 +51,40 @@ type simEvent struct {
 	do func()
 }
 
+// simEvents is a heap. That of the standard library allocates for each event.
 type simEvents []simEvent
 
-func (e simEvents) Len() int           { return len(e) }
-func (e simEvents) Less(i, j int) bool { return e[i].at < e[j].at }
-func (e simEvents) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
-func (e *simEvents) Push(x any)        { *e = append(*e, x.(simEvent)) }
-func (e *simEvents) Pop() any {
-	last := (*e)[len(*e)-1]
-	*e = (*e)[:len(*e)-1]
-	return last
+func (e *simEvents) push(event simEvent) {
+	*e = append(*e, event)
+	all := *e
+	for at := len(all) - 1; at > 0; {
+		above := (at - 1) / 2
+		if all[above].at <= all[at].at {
+			return
+		}
+		all[at], all[above] = all[above], all[at]
+		at = above
+	}
+}
+
+// pop removes the first event. There is one.
+func (e *simEvents) pop() simEvent {
+	all := *e
+	first, last := all[0], len(all)-1
+	all[0], all[last] = all[last], simEvent{}
+	all = all[:last]
+	*e = all
+	for at, next := 0, 1; next < last; next = 2*at + 1 {
+		if next+1 < last && all[next+1].at < all[next].at {
+			next++
+		}
+		if all[at].at <= all[next].at {
+			break
+		}
+		all[at], all[next] = all[next], all[at]
+		at = next
+	}
+	return first
 }
 
 // A simMember is a member with a queue of items.
@@ -137,14 +160,14 @@ func (m *simMember) keep(c Call) {
 }
 
 func (s *sim) after(d time.Duration, do func()) {
-	heap.Push(&s.events, simEvent{s.now + max(d, 0), do})
+	s.events.push(simEvent{s.now + max(d, 0), do})
 }
 
 // run lets a time pass.
 func (s *sim) run(d time.Duration) {
 	end := s.now + d
 	for len(s.events) > 0 && s.events[0].at <= end {
-		e := heap.Pop(&s.events).(simEvent)
+		e := s.events.pop()
 		s.now = e.at
 		s.count++
 		e.do()
