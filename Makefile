@@ -94,13 +94,13 @@ playground:
 # mostly wait, so twice as many as there are processors run side by side, and eight of their parallel
 # tests. Lint vets what GOTEST does not. Nobody debugs the test binaries, so they have no DWARF.
 LONG   = AStallCosts AgainInAWindow AllReadTheSameRules AnswersAreHeldWithinBounds AnyPlanFollows ApplyUndoes \
-         CrashesGiveNoBudget DebtIsPaid FleetUsesTheLimit FlowsAfterAnAbsence \
+         BashCompletes Complet(ions|ingAValue) CrashesGiveNoBudget DebtIsPaid FleetUsesTheLimit FlowsAfterAnAbsence \
          Forecast(OfARandom(Path|Tree)|OfRandomBuckets|WhileSharesOfShortWindows) GreedyAndIdle Guests.*Bounded \
          Keys(Flood|Memory) LanguageModel LateCallsOfManyLeavers LateDepartures Learn(Finds|Forgets|GoesUp|Ignores) \
          LeasesCostLittle ListsKeepTheOrder ManyKeys MutantsAreFound NothingIsEarly OwingEnds PauseOfAKey PingsOnly \
          RateChanges Retry(HidesRefusals|KeepsWithinBounds|Properties) Rule(Shares|StarvesNobody|WastesNoTime) \
          ScriptAndModelAgree ShadowIsBounded ShadowOfTrains \
-         Share(AfterTheShortest|InTheLast|IsTold|OfANewcomer|OfTheWindow) Simulated(Schedules|Trees) Slept SlowStore \
+         Share(AfterTheShortest|InTheLast|IsTold|OfANewcomer|OfTheWindow) Simulated(Fleet|Pages|Schedules|Trees) Slept SlowStore \
          SoonestLosesNothing Stalls(Keep|Take) StoreLost SumDoesNotOverflow SuspendedMachine TLSBackpressure \
          Tree(IsNaive|NeverAbove|Shares) UrgentAmongBulk WaitsOfManyBuckets WhyCopies \
          Windows(AreUsedInFull|CountWhatHasLeft)
