@@ -103,7 +103,7 @@ LONG   = AStallCosts AgainInAWindow AllReadTheSameRules AnswersAreHeldWithinBoun
          Share(AfterTheShortest|InTheLast|IsTold|OfANewcomer|OfTheWindow) Simulated(Fleet|Pages|Schedules|Trees) Slept SlowStore \
          SoonestLosesNothing Stalls(Keep|Take) StoreLost SumDoesNotOverflow SuspendedMachine TLSBackpressure \
          Tree(IsNaive|NeverAbove|Shares) UrgentAmongBulk WaitsOfManyBuckets WhyCopies \
-         Windows(AreUsedInFull|CountWhatHasLeft)
+         Windows(AfterAnEmptyRestart|AreUsedInFull|CountWhatHasLeft)
 PLAIN  = Allocate RandomSchedules $(LONG)
 SINGLE = buffer calendar fleet/limits frame human leaky limit metrics metrics/grafana nft packaging/sbom policy simulate systemd tests/growth tests/order tests/tally unit web/play
 # either A B is the pattern A|B.
