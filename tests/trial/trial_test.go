@@ -58,7 +58,7 @@ func TestJudge(t *testing.T) {
 	took := func(seconds int) *Miss {
 		return Join(nil, Most(seconds, 1, 3, "it took %d s", seconds), Least(seconds, 0, 0, "it took no time"))
 	}
-	quiet, busy := Machine{}, Machine{Late: time.Second}
+	quiet, busy, starving := Machine{}, Machine{Late: time.Second}, Machine{Late: time.Second, Waiting: 0.9, Waited: 9}
 	outcomes := map[string]struct {
 		m    Machine
 		took int
@@ -68,6 +68,7 @@ func TestJudge(t *testing.T) {
 		"slow":            {quiet, 2, "FAIL: TestJudge"},
 		"slow, busy":      {busy, 3, "SKIP: TestJudge/time"},
 		"very slow, busy": {busy, 4, "FAIL: TestJudge"},
+		"starving":        {starving, 4, "SKIP: TestJudge/time"},
 	}
 	if o, ok := outcomes[os.Getenv("AS")]; ok {
 		o.m.judge(t, time.Millisecond, took(o.took))
