@@ -12,6 +12,7 @@ type alone struct {
 	t     *testing.T
 	now   time.Time
 	store Model
+	ahead time.Duration // how far the store's clock is ahead of the member's
 	m     *Machine
 	disk  map[string]Debt // what its ledger has
 }
@@ -56,7 +57,7 @@ func (a *alone) exchange(there bool) {
 			a.m.Fail(a.now, &c)
 			continue
 		}
-		r := a.store.Do(Stamp(a.now.UnixMicro()), &c)
+		r := a.store.Do(Stamp(a.now.Add(a.ahead).UnixMicro()), &c)
 		a.m.Answer(a.now.Add(time.Microsecond), &c, &r)
 	}
 }

@@ -53,15 +53,9 @@ type lateness struct {
 	own   time.Duration
 }
 
-// first returns the first unit at which an item of n units may still leave at a time. It is b.units if there
+// first returns the first slot at which an item of n units may still leave at a time. It is b.units if there
 // is none. After the block come more units whose slots follow directly on its own.
 func (b *block) first(at time.Time, n, more int64, l lateness) int64 {
-	if !b.till.IsZero() {
-		if b.used == b.units || !at.Before(b.till) {
-			return b.units
-		}
-		return b.used
-	}
 	fits := b.fits(n, more, l)
 	low, high := b.used, b.units // the first that is not too late is in [low, high]
 	for middle := low; low < high; middle = low + (high-low)/2 {
@@ -85,10 +79,7 @@ func (b *block) fits(n, more int64, l lateness) int64 {
 	return b.units
 }
 
-// over returns until when an item may leave at its first unit i, if the last one at which it could is fits.
+// over returns until when an item may leave at its first slot i, if the last one at which it could is fits.
 func (b *block) over(i, fits int64, l lateness) time.Time {
-	if !b.till.IsZero() {
-		return b.till
-	}
 	return b.slot(i).Add(l.slot + l.own*time.Duration(fits-i))
 }

@@ -80,7 +80,25 @@ func (h *hand) place(now time.Time, next items, have int64) (rest items, used in
 
 // first returns the first unit of a block at which an item of n units may leave at now or later.
 func (h *hand) first(b *block, now time.Time, n int64) int64 {
-	return b.first(latest(now, h.free()), n, h.after(b), h.machine.late)
+	at := latest(now, h.free())
+	switch {
+	case b.till.IsZero():
+		return b.first(at, n, h.after(b), h.machine.late)
+	case b.used < b.units && at.Before(h.till(b)):
+		return b.used
+	}
+	return b.units
+}
+
+// till returns until when the units of a block of a window may leave. What the store has granted ends by its clock, as far as that is
+// known by now: the clocks may have drifted apart since the grant.
+func (h *hand) till(b *block) time.Time {
+	if b.local {
+		return b.till
+	}
+	clock := &h.machine.link.clock
+	ends := clock.local(b.ends)
+	return earliest(b.till, ends.Add(-clock.error(ends)))
 }
 
 // after returns how many units come after a block whose slots follow directly on its own.
@@ -97,9 +115,12 @@ func (h *hand) takeFrom(b *block, now time.Time, n int64) int64 {
 	if first == b.units && h.returnable(b) {
 		return 0
 	}
-	if first < b.units && h.over.IsZero() {
-		late := h.machine.late
+	switch late := h.machine.late; {
+	case first == b.units || !h.over.IsZero():
+	case b.till.IsZero():
 		h.over = b.over(first, b.fits(n, h.after(b), late), late)
+	default:
+		h.over = h.till(b)
 	}
 	h.counts.Expired += first - b.used
 	n = min(n, b.units-first)

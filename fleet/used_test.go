@@ -185,3 +185,27 @@ func TestWindowsAfterAnEmptyRestart(t *testing.T) {
 		}
 	}
 }
+
+// TestUnitsOfAWindowEndWithIt has a member whose clock runs slower than that of the store: what it has been granted of a window does not
+// leave in the next one, however long ago that was.
+func TestUnitsOfAWindowEndWithIt(t *testing.T) {
+	for _, algorithm := range []Algorithm{FixedWindow, SlidingWindow} {
+		begins := time.Unix(1_760_000_100, 0)
+		a := &alone{t: t, now: begins.Add(-3 * time.Second), store: Model{ID: "0"}}
+		a.join(Class{Name: "a", Rate: mustRate(t, "30 messages/s"), Algorithm: algorithm, Window: 20 * time.Second}, "m", 1)
+		a.idle(3*time.Second, true)
+		l := a.m.Lease("")
+		for ; a.now.Before(begins.Add(19 * time.Second)); a.now = a.now.Add(time.Millisecond) {
+			a.ahead = a.now.Sub(begins) / 10_000
+			l.Want(a.now, 10, 1)
+			a.exchange(true)
+		}
+		ends := begins.Add(20*time.Second - a.ahead) // by the member's clock
+		if at := l.Next(ends.Add(-2*time.Millisecond), 0, 10); at.After(ends) {
+			t.Errorf("%v: just before the end, 10 units leave at %v, want at once", algorithm, at)
+		}
+		if at := l.Next(ends, 0, 1); !at.After(ends) {
+			t.Errorf("%v: after the end, a unit leaves", algorithm)
+		}
+	}
+}
