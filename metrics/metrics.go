@@ -153,9 +153,9 @@ func (s sender) shared(all []stats.SharedReading) {
 
 func seconds(d stats.Seconds) float64 { return time.Duration(d).Seconds() }
 
-// refusals are the reasons for which an item is refused. For all other reasons it is
-// dropped, since it waits already.
-var refusals = []stats.Reason{stats.QueueFull, stats.MaxWait}
+// refusals are the reasons for which an item is refused: the class has no room for it, or the server has ended while it waited. For
+// all other reasons it is dropped.
+var refusals = []stats.Reason{stats.QueueFull, stats.MaxWait, stats.Reset}
 
 // class sends what the proxy counts for a class.
 func (s sender) class(c stats.ClassReading) {
