@@ -13,7 +13,7 @@ type block struct {
 	from   Stamp     // First of the grant
 	at     time.Time // the first slot
 	ends   Stamp     // when the units of a window end
-	till   time.Time // until then they count, however wrong the clock is known; zero: these are slots
+	till   time.Time // until then they may leave, by what was known of the clock at the grant; see hand.till. Zero: these are slots
 	units  int64
 	span   int64 // the slots that the units are spread over, evenly
 	used   int64 // units that have left or were lost

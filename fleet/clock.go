@@ -80,10 +80,3 @@ func latest(a, b time.Time) time.Time {
 	}
 	return a
 }
-
-func earliest(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}

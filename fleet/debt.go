@@ -1,8 +1,6 @@
 package fleet
 
-import (
-	"time"
-)
+import "time"
 
 // A Debt is what a member may have used of its share of a window, and what the store does not know of. Whoever comes
 // after a member under its name has to tell the store; else the share is used twice.

@@ -98,7 +98,10 @@ func (h *hand) till(b *block) time.Time {
 	}
 	clock := &h.machine.link.clock
 	ends := clock.local(b.ends)
-	return earliest(b.till, ends.Add(-clock.error(ends)))
+	if sure := ends.Add(-clock.error(ends)); sure.Before(b.till) {
+		return sure
+	}
+	return b.till
 }
 
 // after returns how many units come after a block whose slots follow directly on its own.
