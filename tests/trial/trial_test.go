@@ -58,7 +58,7 @@ func TestJudge(t *testing.T) {
 	took := func(seconds int) *Miss {
 		return Join(nil, Most(seconds, 1, 3, "it took %d s", seconds), Least(seconds, 0, 0, "it took no time"))
 	}
-	quiet, busy, starving := Machine{}, Machine{Late: time.Second}, Machine{Late: time.Second, Waiting: 0.9, Waited: 9}
+	quiet, busy, starving := Machine{}, Machine{Late: time.Second}, Machine{Late: time.Second, Waiting: 0.95, Waited: 9}
 	outcomes := map[string]struct {
 		m    Machine
 		took int
