@@ -342,6 +342,19 @@ func TestPrintStatusOfDevices(t *testing.T) {
 	}
 }
 
+// Sessions go on after a reload has removed the last listener, and status goes on to count them.
+func TestPrintStatusOfRemovedListeners(t *testing.T) {
+	var s daemon.Status
+	s.Totals = stats.Totals{Sessions: 3, Ended: 9, BacklogItems: 1, BacklogBytes: 2048}
+	var out bytes.Buffer
+	printStatus(&out, s, time.Now())
+	for _, want := range []string{"\nlisteners none", "\nsessions  3 open, 9 ended\n", "\nbacklog   1 item, 2.0KiB\n"} {
+		if got := out.String(); !strings.Contains(got, want) || strings.Contains(got, "LISTENER") {
+			t.Errorf("%s\ndoes not have %s", got, want)
+		}
+	}
+}
+
 func TestPrintBudgets(t *testing.T) {
 	now := time.Now()
 	for want, r := range map[string]stats.StateReading{

@@ -42,10 +42,20 @@ func printStatus(w io.Writer, s daemon.Status, now time.Time) {
 	if s.Kept != nil && s.Kept.Error != "" {
 		fmt.Fprintf(w, "kernel    DIFFERS FROM THE POLICY: %s\n", s.Kept.Error)
 	}
+	carried := s.Totals.Sessions > 0 || s.Totals.Ended > 0 // also for listeners that a reload has removed
 	if len(s.Listeners) == 0 {
 		printNoListeners(w, s)
-		return
 	}
+	if len(s.Listeners) > 0 || carried {
+		printTotals(w, s)
+	}
+	if len(s.Listeners) > 0 {
+		printListeners(w, s.Listeners)
+	}
+}
+
+// printTotals prints what the proxy has carried and lost since the start, and what waits.
+func printTotals(w io.Writer, s daemon.Status) {
 	up, down := s.Totals.Sent[stats.Upstream], s.Totals.Sent[stats.Downstream]
 	fmt.Fprintf(w, "sessions  %d open, %d ended\n", s.Totals.Sessions, s.Totals.Ended)
 	fmt.Fprintf(w, "sent      %s to upstreams, %s to clients\n", human.Bytes(up.Bytes), human.Bytes(down.Bytes))
@@ -53,19 +63,23 @@ func printStatus(w io.Writer, s daemon.Status, now time.Time) {
 	fmt.Fprintf(w, "dropped   %s, %s\n", human.Plural(s.Totals.Dropped.Items, "item"), human.Bytes(s.Totals.Dropped.Bytes))
 	fmt.Fprintf(w, "refused   %s, %s\n", human.Plural(s.Totals.Refused.Items, "item"), human.Bytes(s.Totals.Refused.Bytes))
 	printLateness(w, s.Pacers)
+}
+
+// printListeners prints a line for each listener.
+func printListeners(w io.Writer, all []stats.ListenerReading) {
 	t := table{header: []string{"LISTENER", "WHERE", ">OPEN", ">OK", ">FAILED"}}
-	for _, l := range s.Listeners {
+	for _, l := range all {
 		ok := l.Ended[stats.OK]
-		var all uint64
+		var ended uint64
 		for _, n := range l.Ended {
-			all += n
+			ended += n
 		}
-		t.add(l.Name, l.Protocol+" "+strings.Join(l.Addresses, ", "), strconv.FormatInt(l.Open, 10), fmt.Sprint(ok), fmt.Sprint(all-ok))
+		t.add(l.Name, l.Protocol+" "+strings.Join(l.Addresses, ", "), strconv.FormatInt(l.Open, 10), fmt.Sprint(ok), fmt.Sprint(ended-ok))
 	}
 	t.write(w, "")
 }
 
-// printNoListeners says where what a policy without listeners limits is to be seen: the proxy has no sessions, and sends nothing.
+// printNoListeners says where what a policy without listeners limits is to be seen: the proxy gets no more sessions.
 func printNoListeners(w io.Writer, s daemon.Status) {
 	switch {
 	case s.Kept == nil:
