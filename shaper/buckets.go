@@ -48,7 +48,7 @@ func (b Buckets) Soonest(now time.Time, conn policy.Conn, from iter.Seq[netip.Ad
 		if c.keys.byMessage {
 			return conn.Bind
 		}
-		bucket := c.keys.bucket(now, c.keys.per.Key(&conn, nil))
+		bucket := c.keys.bucket(now, c.keys.keyOf(&conn, nil))
 		if f := freedomOf(now, bucket); !soonest.IsValid() || f.before(best) {
 			soonest, best = conn.Bind, f
 		}

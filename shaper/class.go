@@ -154,12 +154,23 @@ func (c *Class) Tally() *Tally {
 
 // attach puts a class that is a root under a parent. The caller holds the locks of both.
 func attach(now time.Time, c, parent *Class) {
+	switch {
+	case c.keys != nil && parent.keys != nil:
+		c.keys.standBeneath(parent.keys)
+	case c.bucketOf != nil && parent != c.bucketOf.class:
+		c.side = &c.bucketOf.class.node
+	}
 	c.node.attach(now, &parent.node)
 	moveInFlight(now, parent, c.inFlight)
-	parent.count(c.open) // all of them have their slots: above a root nobody waits
-	if c.tally != parent.tally {
+	parent.count(c.open)                       // all of them have their slots: above a root nobody waits
+	if c.bucketOf == nil && c.quietOf == nil { // these have the tally of their class
 		c.tally.above.Store(parent.tally)
 	}
+}
+
+// standBeneath makes the buckets of the class stand beneath those of a parent. There are none yet.
+func (k *keys) standBeneath(parent *keys) {
+	k.above, k.conf.Weight = parent, k.class.conf.Weight
 }
 
 // detach makes a class a root. The caller holds the lock of its tree, and the one that the
@@ -169,10 +180,15 @@ func detach(now time.Time, c *Class) {
 	c.withdraw()
 	parent.count(-c.open)
 	moveInFlight(now, parent, -c.inFlight)
-	if c.tally != parent.tally {
+	if c.bucketOf == nil && c.quietOf == nil {
 		c.tally.above.Store(nil)
 	}
+	if c.side != nil {
+		c.side.inFlight -= c.inFlight
+		c.side.class.open -= c.open
+	}
 	c.node.detach(now)
+	c.side = nil
 }
 
 // moveInFlight tells the shadows of a class and of those above it that a class has come

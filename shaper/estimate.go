@@ -52,7 +52,7 @@ func (e Estimate) Drain(now time.Time) (cost int64, drain time.Duration) {
 		drain = max(drain, forecast{node: &c.node, now: now, held: held}.drained().Sub(now))
 	})
 	if c.keys != nil {
-		cost = c.waitingCost.in(c.kind) // of all buckets: a class with buckets has no children
+		cost = c.keys.queueCost
 	}
 	return cost, drain
 }

@@ -284,8 +284,11 @@ func (f *feed) contender(n *node) *contender {
 }
 
 // first returns the node whose turn it is, or else the one that is the next to have a turn; nil if
-// there is none.
+// there is none. A class without a feed has none.
 func (f *feed) first() *node {
+	if f == nil {
+		return nil
+	}
 	if k := f.next(); k != nil {
 		return k.node
 	}

@@ -28,7 +28,9 @@ func answered(now time.Time, c *Class, ok bool) (heirs []inheritance) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	for n := &c.node; n != nil; n = n.parent.Load() {
-		n.inFlight--
+		if n.inFlight--; n.side != nil {
+			n.side.inFlight--
+		}
 		if heir := n.class.heir; heir != nil {
 			heirs = append(heirs, inheritance{heir, n.unanswered()})
 			continue

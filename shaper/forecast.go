@@ -135,14 +135,24 @@ func (f forecast) assured(now time.Time, cost *Cost) time.Time {
 }
 
 // afterBuckets returns when the item leaves behind so many parts of its queue, and behind the turns of other buckets of its class:
-// these may be assured more together than the classes above have. It is zero if the class is no bucket.
+// these may be assured more together than the classes above have. If its bucket is beneath others, it is the topmost of them that
+// takes turns. afterBuckets is zero if the class is no bucket.
 func (f forecast) afterBuckets(now time.Time, parts int64, cost *Cost) (at time.Time) {
-	owner := f.node.class.owner()
-	if !owner.competes() {
+	n := &f.node.class.owner().node
+	if n.class.bucketOf == nil {
 		return at
 	}
 	before := f.before().part(parts, f.parts())
-	return owner.bucketOf.afterTurns(now, turn{assured, owner, before}, cost)
+	for !n.class.competes() {
+		parent := n.parent.Load()
+		if parent == nil {
+			return at
+		}
+		siblings := parent.siblingsBefore(now, n, before.in(parent.kind)+cost.In(parent.kind))
+		before.add(&siblings)
+		n = parent
+	}
+	return n.class.bucketOf.afterTurns(now, turn{assured, n.class, before}, cost)
 }
 
 // allWaiting returns what waits in a class on the path and beneath it.

@@ -102,6 +102,24 @@ func (g gone) unshareClass(now time.Time, c *Class, share Share) (used bool) {
 	return false
 }
 
+// LetIn lets sessions get slots again in a class that Shaper.Apply has removed. The class
+// gives no slots until the caller has moved the sessions that belong elsewhere: their
+// places are not free for others before.
+func (p *slots) LetIn() {
+	root := p.of.lock()
+	p.removed = false
+	var next []*Slot
+	withBuckets(p.of, func(c *Class) { next = append(next, c.admit()...) })
+	root.mu.Unlock()
+	notify(next)
+}
+
+// keepOut makes the class give no slots until LetIn.
+func (p *slots) keepOut() {
+	defer p.of.lock().mu.Unlock()
+	p.removed = true
+}
+
 // used returns the classes that somebody is in.
 func (g gone) used() (all []*Class) {
 	for c := range g {

@@ -52,14 +52,6 @@ func (q *quietGroups) count() (n int) {
 	return n
 }
 
-// owner returns the class whose group c is, or c itself.
-func (c *Class) owner() *Class {
-	if c.quietOf != nil {
-		return c.quietOf
-	}
-	return c
-}
-
 // Named returns the class that the policy names: the class whose bucket or group c is, or c
 // itself.
 func (c *Class) Named() *Class {

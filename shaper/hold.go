@@ -69,8 +69,8 @@ func nextHold(now time.Time, c *Class) hold {
 // waits before it. If nothing holds it up itself, it waits for what holds up the first of these, which is behind.
 func (c *Class) holdWithKey(now time.Time, key Key) (h hold, behind *Item) {
 	h = holdOn(now, &c.node, &oneOfEach)
-	if c.keys != nil {
-		h.orLater(c.keys.hold(now, key.bucket))
+	for k := c.keys; k != nil; k = k.above {
+		h.orLater(k.hold(now, key.bucket))
 	}
 	if key.group > 0 {
 		p := quietPace(groupPolicy(c.conf, int(key.group-1)))
@@ -121,13 +121,16 @@ func (k *keys) gate(now time.Time, key policy.Key) gate {
 }
 
 // turn returns when one of each unit leaves the classes above with a key that has no bucket, after the
-// turns of those that have one.
+// turns of those that have one. A bucket beneath those of the class above has the turn of that one.
 func (k *keys) turn(now time.Time, key policy.Key) time.Time {
+	for k.above != nil {
+		k = k.above
+	}
 	band := assured
 	if g := k.gate(now, key); g.assured != nil && g.assured.Next().After(now) {
 		band = borrowing
 	}
-	return k.afterTurns(now, turn{band: band}, &oneOfEach)
+	return k.afterTurns(now, turn{band: band, bucket: k.inUse(now, key)}, &oneOfEach)
 }
 
 // inUse returns the bucket that a key has, or shares because there is no room for it; nil if one would

@@ -22,28 +22,33 @@ import (
 // over its limit. A key whose messages join buckets stays in the shared one while a message of
 // it is there: with a bucket of its own beside that, it would have its limit twice.
 //
+// A class beneath one with buckets has the same keys, and a bucket for each beneath that of the class above: see
+// keys.above. What is remembered of a key, and when it is forgotten, is a matter of each class.
+//
 // If messages tell the buckets apart, a bucket may serve one message only. So some that
 // nobody uses are kept for other keys.
 //
 // The lock of the tree guards keys.
 type keys struct {
-	per     policy.Per // never changes, so that anybody may read it
-	perKind            // what follows from it
-	secret  *[32]byte  // what keys are hashed with; nil: as in all of the process. It never changes
-	class   *Class
-	conf    policy.Class // of each bucket
-	pace    pace         // of each bucket
-	spentAt time.Time    // a new bucket begins as if it had let out a full burst at this time; zero: nothing
-	active  map[policy.Key]*Class
-	idle    idleKeys
-	shared  *Class             // the bucket of keys for which there is no room; nil: there was room for all
-	sharers map[policy.Key]int // how many messages of each key have joined shared, and have not quit it; made with it
-	visited visitors           // the keys that have been there since it owed nothing last
-	waiting leaky.Queue[Class] // buckets in which something waits; the one in which something has waited without a break for longest is the first
-	linger  []*Class           // buckets that nobody uses and that must stay for a while; see letLinger
-	spare   []*Class           // buckets without a key, for other keys
-	blank   bucketState        // what reuse gives to a key that is not remembered; no limiter: it is not computed
-	silence *silence           // of the ledger, towards all buckets
+	per       policy.Per // never changes, so that anybody may read it
+	perKind              // what follows from it
+	secret    *[32]byte  // what keys are hashed with; nil: as in all of the process. It never changes
+	class     *Class
+	above     *keys        // of the parent, whose buckets are the parents of these; nil: the class is their parent. It is set when the class comes beneath its parent, and never changes
+	conf      policy.Class // of each bucket
+	pace      pace         // of each bucket
+	spentAt   time.Time    // a new bucket begins as if it had let out a full burst at this time; zero: nothing
+	active    map[policy.Key]*Class
+	idle      idleKeys
+	shared    *Class             // the bucket of keys for which there is no room; nil: there was room for all
+	sharers   map[policy.Key]int // how many messages of each key have joined shared, and have not quit it; made with it
+	visited   visitors           // the keys that have been there since it owed nothing last
+	waiting   leaky.Queue[Class] // buckets in which something waits; the one in which something has waited without a break for longest is the first
+	queueCost int64              // of all items in the queues of buckets and of their groups, in the unit of the class
+	linger    []*Class           // buckets that nobody uses and that must stay for a while; see letLinger
+	spare     []*Class           // buckets without a key, for other keys
+	blank     bucketState        // what reuse gives to a key that is not remembered; no limiter: it is not computed
+	silence   *silence           // of the ledger, towards all buckets
 }
 
 // A perKind is what follows from a policy.Per, and is asked for each message.
@@ -92,7 +97,7 @@ func (c *Class) Join(now time.Time, conn policy.Conn) *Class {
 		c.joined.Add(1)
 		return c
 	}
-	return c.JoinKey(now, Key{bucket: c.keys.per.KeyWith(c.keys.secret, &conn, nil)})
+	return c.JoinKey(now, Key{bucket: c.keys.keyOf(&conn, nil)})
 }
 
 // JoinKey is Join for a key of a class that has buckets or groups. Quit it with QuitKey.
@@ -103,9 +108,10 @@ func (c *Class) JoinKey(now time.Time, key Key) *Class {
 	if c.keys != nil {
 		bucket = c.keys.bucket(now, key.bucket)
 	}
-	if bucket.joined.Add(1); bucket.bucketOf != nil {
-		bucket.retiring.Store(false)
-		bucket.bucketOf.noteJoin(bucket, key.bucket)
+	if bucket.bucketOf != nil {
+		bucket.bucketOf.join(bucket, key.bucket)
+	} else {
+		bucket.joined.Add(1)
 	}
 	if key.group == 0 {
 		return bucket
@@ -128,8 +134,20 @@ func (c *Class) QuitKey(now time.Time, key Key) {
 	}
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
+	c.bucketOf.quit(now, c, key.bucket)
+}
+
+// join notes that a session, a message or a bucket beneath it has joined the bucket for its key.
+func (k *keys) join(c *Class, key policy.Key) {
+	c.joined.Add(1)
+	c.retiring.Store(false)
+	k.noteJoin(c, key)
+}
+
+// quit ends what join began.
+func (k *keys) quit(now time.Time, c *Class, key policy.Key) {
 	c.joined.Add(-1)
-	c.bucketOf.noteQuit(c, key.bucket)
+	k.noteQuit(c, key)
 	retireIfUnused(now, c)
 }
 
@@ -158,7 +176,12 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 		if known {
 			state = restore(now, kept, &k.pace)
 		}
-		c = k.open(now, key, state)
+		parent := k.class
+		if k.above != nil {
+			parent = k.above.bucket(now, key)
+			k.above.join(parent, key)
+		}
+		c = k.open(now, key, state, parent)
 	}
 	if follows {
 		c.throttleAs(now, &k.shared.gate)
@@ -168,11 +191,16 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 	return c
 }
 
-// visit returns the bucket that keys share for which there is no room, and notes that a key goes there.
+// visit returns the bucket that keys share for which there is no room, and notes that a key goes there. That bucket is beneath the
+// shared one of the class above, whatever bucket the key has there.
 func (k *keys) visit(now time.Time, key policy.Key) *Class {
+	parent := k.class
+	if k.above != nil {
+		parent = k.above.visit(now, key)
+	}
 	k.class.Stats.KeysShared.Add(1)
 	if k.shared == nil {
-		k.shared, k.sharers = k.open(now, policy.Key{}, k.fresh(now)), map[policy.Key]int{}
+		k.shared, k.sharers = k.open(now, policy.Key{}, k.fresh(now), parent), map[policy.Key]int{}
 	}
 	if _, outside := k.shared.limiter.(*shared); k.mayReturn && !outside { // a fleet has its own account of each key
 		k.visited.add(key)
@@ -232,22 +260,43 @@ func (k *keys) maxKeys() int {
 	return k.class.conf.MaxKeys
 }
 
-// open adds a new bucket to the class, for a key.
-func (k *keys) open(now time.Time, key policy.Key, state bucketState) *Class {
+// open adds a new bucket to the class, for a key, beneath a parent.
+func (k *keys) open(now time.Time, key policy.Key, state bucketState, parent *Class) *Class {
 	c := newClass(k.conf, k.class.tally, k.class.makeShadow)
 	c.waker, c.bucketOf, c.key, c.quiet = k.class.waker, k, key, newQuiet(c, k.conf)
 	c.backing.ledger, c.backing.share = k.ledger(), k.class.backing.share
 	c.assured = state.assured
 	c.install(now, k.conf, &k.pace, state.limiter)
-	attach(now, c, k.class)
+	attach(now, c, parent)
 	return c
 }
 
-// bucketPolicy returns the policy of each bucket of a class.
+// bucketPolicy returns the policy of each bucket of a class. They compete as equals.
 func bucketPolicy(conf policy.Class) policy.Class {
 	conf.Parent, conf.Per, conf.Weight = conf.Name, policy.Per{}, 1
 	return conf
 }
+
+// bucketPolicy is that for the class of k: a bucket beneath a bucket competes with those of other classes.
+func (k *keys) bucketPolicy(conf policy.Class) policy.Class {
+	next := bucketPolicy(conf)
+	if k.above != nil {
+		next.Weight = conf.Weight
+	}
+	return next
+}
+
+// standOtherwise reports whether the buckets of a class would have other parents if the class had another one. If so, it
+// cannot move: it has to be replaced. It is false if k is nil: the class has no buckets.
+func (k *keys) standOtherwise(parent *Class) bool {
+	if k == nil || k.class.Parent() == parent {
+		return false
+	}
+	return !k.mayMove() || parent != nil && parent.keys != nil
+}
+
+// mayMove reports whether the buckets of a class come with it if it gets another parent; so they do if it has none.
+func (k *keys) mayMove() bool { return k == nil || k.above == nil }
 
 // retireIfUnused gives up a class if it is a bucket that nobody uses any more, or the group of one.
 func retireIfUnused(now time.Time, c *Class) {
@@ -270,6 +319,7 @@ func (k *keys) retire(now time.Time, c *Class) {
 	if l, ok := c.limiter.(*leased); ok && l.owes() {
 		c.backing.note(now)
 	}
+	parent := c.Parent()
 	delete(k.active, c.key)
 	forget(c.limiter)
 	switch {
@@ -282,11 +332,15 @@ func (k *keys) retire(now time.Time, c *Class) {
 	default: // the key keeps the limiter
 		k.close(now, c)
 	}
+	if k.above != nil {
+		k.above.quit(now, parent, c.key)
+	}
 }
 
-// isReusable reports whether a bucket that nobody uses is to be kept for another key.
+// isReusable reports whether a bucket that nobody uses is to be kept for another key. One beneath a bucket would have another
+// parent then.
 func (k *keys) isReusable(c *Class) bool {
-	return k.byMessage && c.shadow == nil && len(k.spare) < maxSpare
+	return k.byMessage && k.above == nil && c.shadow == nil && len(k.spare) < maxSpare
 }
 
 // close takes a bucket out of the class, and returns what remains of it. Something may still
@@ -321,7 +375,7 @@ func (k *keys) letLinger(now time.Time, c *Class) bool {
 
 // set puts the policy of the class in force for all buckets.
 func (k *keys) set(now time.Time, conf policy.Class) {
-	conf = bucketPolicy(conf)
+	conf = k.bucketPolicy(conf)
 	if conf.Equal(k.conf) {
 		return // as in most reloads; there may be many buckets
 	}
@@ -411,6 +465,18 @@ func withWaiting(c *Class, do func(*Class)) {
 	}
 	for i, e := 0, c.keys.waiting.Front(); e != nil && i < mostNodes; i, e = i+1, e.Next() {
 		each(e.Value)
+	}
+}
+
+// withHeads calls do with the class, or if it has buckets, with those in which or beneath which something waits: at most mostNodes
+// of them.
+func withHeads(c *Class, do func(*Class)) {
+	if c.keys == nil {
+		do(c)
+		return
+	}
+	for i, e := 0, c.keys.waiting.Front(); e != nil && i < mostNodes; i, e = i+1, e.Next() {
+		do(e.Value)
 	}
 }
 

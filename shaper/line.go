@@ -66,7 +66,7 @@ func (l *line) backlog() Backlog { return Backlog{Items: l.waiting, Bytes: l.wai
 
 // noteWaiting keeps keys.waiting and the depths right when something has come into a bucket or left it.
 func (k *keys) noteWaiting(c *Class) {
-	if depth := max(c.waitingCost.in(k.class.kind), c.waiting); depth != c.depth { // a turn costs at least 1
+	if depth := max(c.waitingCost.in(k.class.kind), c.waiting); k.above == nil && depth != c.depth { // a turn costs at least 1
 		k.class.feed.depths.count(c.depth, -1)
 		k.class.feed.depths.count(depth, 1)
 		c.depth = depth

@@ -98,8 +98,17 @@ type Key struct {
 // Key returns the key of a message on a connection. It does not allocate.
 func (m Messages) Key(conn *policy.Conn, of *policy.Message) (key Key) {
 	if k := m.class.keys; k != nil {
-		key.bucket = k.per.KeyWith(k.secret, conn, of)
+		key.bucket = k.keyOf(conn, of)
 	}
 	key.group = m.class.quiet.of(of)
 	return key
+}
+
+// keyOf returns the key of a session, or of a message on its connection. A class has the keys of the class above.
+func (k *keys) keyOf(conn *policy.Conn, of *policy.Message) policy.Key {
+	top := k
+	for top.above != nil {
+		top = top.above
+	}
+	return k.per.KeyWith(top.secret, conn, of)
 }

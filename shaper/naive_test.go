@@ -211,14 +211,14 @@ func randomTree(r *rand.Rand) []policy.Class {
 		confs = append(confs, under(strconv.Itoa(parent), named(strconv.Itoa(i), randomClass(r))))
 	}
 	for i := range confs {
-		isParent := slices.ContainsFunc(confs, func(c policy.Class) bool { return c.Parent == confs[i].Name })
 		switch r.IntN(6) {
 		case 0:
-			if !isParent {
-				confs[i] = perSource(10, confs[i])
-			}
+			confs[i] = perSource(10, confs[i])
 		case 1:
 			confs[i].Shadow = true
+		}
+		if i > 0 && confs[slices.IndexFunc(confs, func(c policy.Class) bool { return c.Name == confs[i].Parent })].Per != (policy.Per{}) {
+			confs[i] = perSource(10, confs[i]) // it has the buckets of its parent
 		}
 	}
 	return confs
@@ -464,7 +464,9 @@ func (m *naive) sum() (wrong string) {
 	for _, c := range m.classes {
 		waiting += len(m.waiting[c])
 		for p := c; p != nil; p = p.Parent() {
-			backlog[p] += int64(len(m.waiting[c]))
+			if backlog[p] += int64(len(m.waiting[c])); p.Named() != p && p.Named() != p.Parent() { // a bucket beneath a bucket
+				backlog[p.Named()] += int64(len(m.waiting[c]))
+			}
 		}
 	}
 	for _, c := range m.classes {

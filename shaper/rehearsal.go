@@ -55,9 +55,22 @@ func (r *rehearsal) add(n, parent *node, path []*node) {
 		return
 	}
 	r.nodes[n] = r.copyOf(n, parent)
-	if n.feed == nil {
+	if n.feed != nil {
+		r.addContenders(n, path)
+	}
+	if n.class.backing.share == nil || n.class.keys == nil {
 		return
 	}
+	for e := n.class.keys.waiting.Front(); e != nil; e = e.Next() { // without a grant they are in no heap
+		if r.inexact = true; len(r.nodes) >= mostNodes {
+			break
+		}
+		r.addBucket(&e.Value.node, path)
+	}
+}
+
+// addContenders is add for those that compete for a node.
+func (r *rehearsal) addContenders(n *node, path []*node) {
 	for _, child := range path {
 		if child.parent.Load() == n {
 			r.add(child, n, path)
@@ -74,14 +87,15 @@ func (r *rehearsal) add(n, parent *node, path []*node) {
 			}
 		}
 	}
-	if n.class.backing.share != nil && n.class.keys != nil {
-		for e := n.class.keys.waiting.Front(); e != nil; e = e.Next() { // without a grant they are in no heap
-			if r.inexact = true; len(r.nodes) >= mostNodes {
-				break
-			}
-			r.add(&e.Value.node, n, path)
-		}
+}
+
+// addBucket adds a bucket, after those above it.
+func (r *rehearsal) addBucket(n *node, path []*node) {
+	parent := n.parent.Load()
+	if r.nodes[parent] == nil {
+		r.addBucket(parent, path)
 	}
+	r.add(n, parent, path)
 }
 
 // heaps returns all heaps that hold contenders.
@@ -102,6 +116,7 @@ func (r *rehearsal) copyOf(n, parent *node) *node {
 	c.publish(c.conf)
 	m := &c.node
 	m.parent.Store(r.nodes[parent])
+	m.side = r.nodes[n.side]
 	m.latest, m.priority, m.weight = n.latest, n.priority, n.weight
 	m.gate = n.gate
 	m.throttle = n.throttle.clone() // Why reads the copy without the lock

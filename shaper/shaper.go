@@ -171,13 +171,13 @@ func (s *Shaper) Apply(confs []policy.Class) (gone []*Class) {
 		old[c.name] = c
 	}
 	s.classes = make(map[string]*Class, len(confs))
-	for _, conf := range confs {
+	for _, conf := range parentsFirst(confs) {
 		c, share := old[conf.Name], s.shares[conf.Name]
 		switch {
 		case c == nil:
 			c = s.NewClass(conf)
 			c.backing.ledger = s.ledger // Set makes the class use it
-		case c.IsReplacedBy(conf), c.keys.hashesOtherwise(share):
+		case c.IsReplacedBy(conf), c.keys.hashesOtherwise(share), c.keys.standOtherwise(parentOf(&conf, s.classes)):
 			c = succeed(now, c, conf)
 		default:
 			delete(old, conf.Name)
@@ -215,6 +215,26 @@ func (s *Shaper) Apply(confs []policy.Class) (gone []*Class) {
 	}
 	s.forget(now)
 	return gone
+}
+
+// parentsFirst returns the policies of classes, each after that of its parent.
+func parentsFirst(confs []policy.Class) []policy.Class {
+	under, known := map[string][]policy.Class{}, map[string]bool{}
+	for i := range confs {
+		known[confs[i].Name] = true
+	}
+	var all []policy.Class
+	for _, conf := range confs {
+		if conf.Parent == "" || !known[conf.Parent] {
+			all = append(all, conf)
+		} else {
+			under[conf.Parent] = append(under[conf.Parent], conf)
+		}
+	}
+	for i := 0; i < len(all); i++ {
+		all = append(all, under[all[i].Name]...)
+	}
+	return all
 }
 
 // sortedByName returns the classes in the order of their names. A caller that appends to them gets a copy.
@@ -271,10 +291,10 @@ func (s *Shaper) moves(confs []policy.Class) (moves []move) {
 }
 
 // movesOfGone returns the moves of classes that are gone, now or for some time, and whose parents others have replaced:
-// nothing leaves through those any more. The caller holds mu.
+// nothing leaves through those any more. One whose buckets are beneath those of such a parent stays there. The caller holds mu.
 func (s *Shaper) movesOfGone() (moves []move) {
 	for c, of := range s.gone {
-		if p := c.Parent(); !of.replaced && p != nil && s.classes[p.name] != nil && s.classes[p.name] != p {
+		if p := c.Parent(); !of.replaced && c.keys.mayMove() && p != nil && s.classes[p.name] != nil && s.classes[p.name] != p {
 			moves = append(moves, move{c, s.classes[p.name], c.Policy()})
 		}
 	}

@@ -192,7 +192,9 @@ func (p *slots) above() *slots {
 }
 
 // isFull reports whether as many places are taken as there are.
-func (p *slots) isFull() bool { return p.removed || p.most > 0 && p.places >= p.most }
+func (p *slots) isFull() bool {
+	return p.of.Named().slots.removed || p.most > 0 && p.places >= p.most
+}
 
 // count counts n more sessions with a slot in the class and those above it.
 func (p *slots) count(n int) {
@@ -203,7 +205,9 @@ func (p *slots) count(n int) {
 // countOpen counts n more open sessions in the class and those above it.
 func (p *slots) countOpen(n int) {
 	for ; p != nil; p = p.above() {
-		p.open += n
+		if p.open += n; p.of.side != nil {
+			p.of.side.class.slots.open += n
+		}
 	}
 }
 
@@ -264,23 +268,6 @@ func (p *slots) withdrawFrom(from *slots) {
 			s.wait(p)
 		}
 	}
-}
-
-// LetIn lets sessions get slots again in a class that Shaper.Apply has removed. The class
-// gives no slots until the caller has moved the sessions that belong elsewhere: their
-// places are not free for others before.
-func (p *slots) LetIn() {
-	root := p.of.lock()
-	p.removed = false
-	next := p.admit()
-	root.mu.Unlock()
-	notify(next)
-}
-
-// keepOut makes the class give no slots until LetIn.
-func (p *slots) keepOut() {
-	defer p.of.lock().mu.Unlock()
-	p.removed = true
 }
 
 // Sessions returns how many sessions are open in the class and its children.

@@ -67,8 +67,12 @@ func (s Status) Waits(now time.Time) *stats.Hold {
 			first, found = h, true
 		}
 	})
-	if !found && c.keys == nil {
-		first = nextHold(now, c)
+	if !found {
+		withHeads(c, func(c *Class) {
+			if h := nextHold(now, c); !h.until.After(first.until) {
+				first = h
+			}
+		})
 	}
 	return first.reading()
 }

@@ -44,6 +44,7 @@ type node struct {
 	asChild  contender // competes for the parent
 	ownQueue contender // the queue of the class itself, which competes with its children
 	feed     *feed     // those that compete for the class; nil: it has no children
+	side     *node     // the class of a bucket beneath a bucket: it is not on the path, and what is in the bucket counts in it too; nil for all else
 	movedAt  time.Time // when it came under its parent: those above were not charged for what left before; zero: at first
 	priority int       // among its siblings
 	weight   int64     // among its siblings; at least 1
@@ -94,9 +95,9 @@ func (n *node) lockAt(now time.Time) (root *node, latest time.Time) {
 	return root, root.latest
 }
 
-// isBeneath reports whether the node is top, or beneath it.
+// isBeneath reports whether the node is top, or beneath it. The buckets of a class are beneath it.
 func (n *node) isBeneath(top *node) bool {
-	for n != nil && n != top {
+	for n != nil && n != top && n.side != top {
 		n = n.parent.Load()
 	}
 	return n != nil
@@ -235,7 +236,7 @@ func (n *node) awaitsGap() bool {
 // push puts an item at the end of the queue of the class, or before all others if it is First.
 func (n *node) push(it *Item) {
 	n.enqueue(it)
-	n.queueCost += it.Cost.In(n.kind)
+	n.countQueued(it.Cost.In(n.kind))
 	var cost sum
 	cost.count(&it.Cost, 1)
 	n.countWaiting(&cost, max(it.Cost.Packets, 1))
@@ -257,11 +258,27 @@ func (n *node) remove(it *Item) bool {
 	if !n.queue.Remove(&it.place) {
 		return false
 	}
-	n.queueCost -= it.Cost.In(n.kind)
+	n.countQueued(-it.Cost.In(n.kind))
 	var cost sum
 	cost.count(&it.Cost, -1)
 	n.countWaiting(&cost, -max(it.Cost.Packets, 1))
 	return true
+}
+
+// owner returns the class whose group c is, or c itself.
+func (c *Class) owner() *Class {
+	if c.quietOf != nil {
+		return c.quietOf
+	}
+	return c
+}
+
+// countQueued adds to what waits in the queue of the class, and in those of all buckets of a class.
+func (n *node) countQueued(cost int64) {
+	n.queueCost += cost
+	if c := n.class.owner(); c.bucketOf != nil && c.parent.Load() != nil { // as in countWaiting
+		c.bucketOf.queueCost += cost
+	}
 }
 
 // countWaiting adds items, and what they cost together, to what waits in the node and in
@@ -272,6 +289,9 @@ func (n *node) countWaiting(cost *sum, items int64) {
 		if k := n.class.bucketOf; k != nil && n.parent.Load() != nil { // else it was given up, and has a lock of its own
 			k.noteWaiting(n.class)
 		}
+		if n.side != nil {
+			n.side.line.count(n.side.kind, cost, items)
+		}
 	}
 }
 
@@ -279,5 +299,8 @@ func (n *node) countWaiting(cost *sum, items int64) {
 func (n *node) countInFlight(items int) {
 	for ; n != nil; n = n.parent.Load() {
 		n.inFlight += items
+		if n.side != nil {
+			n.side.inFlight += items
+		}
 	}
 }

@@ -65,6 +65,22 @@ func (n *node) lettingBefore(now time.Time, child *node, units int64) int64 {
 	return int64(all)
 }
 
+// siblingsBefore returns what the siblings of a child let leave before so many units of it, if it gets less than they are assured
+// together: those of a better priority all that waits in them, and those of the same as their weights say.
+func (n *node) siblingsBefore(now time.Time, child *node, units int64) (all sum) {
+	for s := range n.feed.some {
+		if !n.isBefore(now, s, child) {
+			continue
+		}
+		before := s.waitingCost
+		if total := before.in(n.kind); s.priority == child.priority {
+			before = before.part(min(units*s.weight/child.weight, total), total)
+		}
+		all.add(&before)
+	}
+	return all
+}
+
 // isBefore reports whether a child has turns before another one that is within its assured rate.
 func (n *node) isBefore(now time.Time, s, child *node) bool {
 	return s != child && s.priority <= child.priority && s.waiting > 0 && !s.goesOn(now).After(now)
@@ -133,8 +149,11 @@ func (s sum) part(a, b int64) sum {
 	return sum{portion(s.bytes, a, b), portion(s.packets, a, b), portion(s.messages, a, b), portion(s.connections, a, b), portion(s.tokens, a, b)}
 }
 
-// competes reports whether the class is a bucket that takes turns with others: one that was given up has a tree of its own.
-func (c *Class) competes() bool { return c.bucketOf != nil && c.parent.Load() != nil }
+// competes reports whether the class is a bucket that takes turns with others of its class: one that was given up has a tree of its
+// own, and one beneath a bucket takes turns with buckets of other classes.
+func (c *Class) competes() bool {
+	return c.bucketOf != nil && c.bucketOf.above == nil && c.parent.Load() != nil
+}
 
 // comesFirst reports whether the next item of a contender certainly has its turn before all others that cost something in a unit.
 // What stands still has no turn.

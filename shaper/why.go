@@ -134,6 +134,9 @@ func firstOf(n *node) *Item {
 	if it := n.front(); it != nil {
 		return it
 	}
+	if n.feed == nil { // it has its buckets beneath those of another class
+		return nil
+	}
 	for _, h := range n.feed.heaps() {
 		for _, a := range *h {
 			if a.node != n && a.node.waiting > 0 {
@@ -177,9 +180,11 @@ func (c *Class) withKey(now time.Time, key Key) (w Why) {
 		group := gate{pace: p, limiter: p.idle(now)}
 		w.Path = group.holds(now, &conf, 1)
 	}
-	if c.keys != nil && !c.keys.conf.Shadow {
-		g := c.keys.gate(now, key.bucket)
-		w.Path = append(w.Path, g.holds(now, &c.keys.conf, 1)...)
+	for k := c.keys; k != nil; k = k.above {
+		if !k.conf.Shadow {
+			g := k.gate(now, key.bucket)
+			w.Path = append(w.Path, g.holds(now, &k.conf, 1)...)
+		}
 	}
 	w.Path = append(w.Path, holdsOn(now, &c.node, oneOfEach, nil)...)
 	return w
