@@ -54,19 +54,30 @@ func (c pathChecker) depthBelow(key string, class *Class, above int) int {
 	case above == 0:
 		c.wrong(key, fmt.Sprintf("%q is itself under %q", class.Parent, class.Name), "a chain of parents that ends at a class without one")
 		return -1
-	case c.classes[class.Parent].Per != (Per{}):
-		remedy := "a parent without per"
-		if class.Per == (Per{}) {
-			remedy += fmt.Sprintf(", or put %q under %q", class.Parent, class.Name)
-		}
-		c.wrong(key, fmt.Sprintf("%q has a bucket per %v, so it cannot be a parent", class.Parent, c.classes[class.Parent].Per), remedy)
-		return -1
 	case above == maxDepth:
 		c.wrong(key, fmt.Sprintf("%q is the last of %d classes, one under the other", class.Parent, maxDepth),
 			fmt.Sprintf("at most %d, as in the kernel", maxDepth))
 		return -1
 	}
+	c.inheritKeys(class, c.classes[class.Parent])
 	return above + 1
+}
+
+// inheritKeys gives a class the keys of its parent, if that has a bucket for each: the class has one for each of them too, beneath
+// that of the parent.
+func (c pathChecker) inheritKeys(class, parent *Class) {
+	if parent.Per == (Per{}) {
+		return
+	}
+	const remedy = "leave it out"
+	key := join("class", class.Name)
+	if class.Per != (Per{}) && class.Per != parent.Per {
+		c.wrong(key+".per", fmt.Sprintf("%q has a bucket per %v, and so have the classes beneath it", parent.Name, parent.Per), remedy)
+	}
+	if at := key + ".max_keys"; c.given(at) && class.MaxKeys != parent.MaxKeys {
+		c.wrong(at, fmt.Sprintf("%q has at most %d keys, and so have the classes beneath it", parent.Name, parent.MaxKeys), remedy)
+	}
+	class.Per, class.MaxKeys = parent.Per, parent.MaxKeys
 }
 
 // amongSiblings checks the keys of a class about its parent and its siblings.

@@ -2,9 +2,12 @@ package policy
 
 import (
 	"bytes"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestPer(t *testing.T) {
@@ -244,6 +247,49 @@ func TestPerIsNotSet(t *testing.T) {
 	}
 	if next, _, err := p.With("a", map[string]string{"max_keys": "10"}); err != nil || next.Classes[0].MaxKeys != 10 {
 		t.Errorf("With refuses max_keys: %v", err)
+	}
+}
+
+// A class beneath one with per has the same keys, whatever the order of the file, and goes on to have them when those are set. It
+// may say so itself.
+func TestPerIsThatOfTheParent(t *testing.T) {
+	p := mustParse(t, `
+		[class.c]
+		parent = "b"
+		rate = "1mbit"
+		[class.b]
+		parent = "a"
+		rate = "1mbit"
+		per = "source/24"
+		[class.a]
+		rate = "10mbit"
+		per = "source/24"
+		max_keys = 7
+		[class.plain]
+		rate = "1mbit"
+		[listener.x]
+		listen = "127.0.0.1:1"
+		upstream = "192.0.2.1:1"
+		class = "c"
+`)
+	per := func(p *Policy) (all []string) {
+		for _, class := range p.Classes {
+			all = append(all, fmt.Sprint(class.Name, " ", class.Per, " ", class.MaxKeys))
+		}
+		return all
+	}
+	if diff := cmp.Diff([]string{"c source/24 7", "b source/24 7", "a source/24 7", "plain  65536"}, per(p)); diff != "" {
+		t.Error(diff)
+	}
+	next, _, err := p.With("a", map[string]string{"max_keys": "9"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"c source/24 9", "b source/24 9", "a source/24 9", "plain  65536"}, per(next)); diff != "" {
+		t.Error(diff)
+	}
+	if _, _, err = next.With("c", map[string]string{"max_keys": "8"}); err == nil || !strings.Contains(err.Error(), `set it of "b"`) {
+		t.Errorf("other keys than those of the parent are set: %v", err)
 	}
 }
 

@@ -218,7 +218,8 @@ type Class struct {
 	// Buckets and sessions.
 
 	// Per gives each key, for example each client, limits of its own. The zero Per is one
-	// bucket for all.
+	// bucket for all. A class beneath one with buckets has the same Per and MaxKeys, of which a
+	// file says nothing: each of its buckets is beneath that of the same key.
 	Per Per `json:"per,omitzero"`
 	// MaxKeys is how many keys may have a bucket of their own. All others share one.
 	MaxKeys int `json:"max_keys"`

@@ -70,6 +70,10 @@ func (c fleetChecker) shared(key string, class *Class) {
 		c.wrong(at, "each connection has a bucket of its own, which no other shaper knows", `leave it out, or per = "source", for example`)
 		return
 	}
+	if p := c.above(class); p != nil && p.Per != (Per{}) && p.Shared != class.Shared && c.sound(join("class", p.Name)+".shared", key+".per") {
+		c.wrong(at, fmt.Sprintf("its buckets are beneath those of %q, which the fleet does not share", p.Name), fmt.Sprintf("leave it out, or shared = %q in %q too", class.Shared, p.Name))
+		return
+	}
 	if rate := c.p.Fleets[i].Fallback.Rate; rate.Kind() != 0 && rate.Kind() != class.Rate.Kind() {
 		c.wrong(at, fmt.Sprintf("the fallback %q of the fleet counts %v, and the rate %q counts %v", rate, rate.Kind(), class.Rate, class.Rate.Kind()),
 			`fallback = "share", or a fleet of its own for the class`)

@@ -54,6 +54,8 @@ func (p *Policy) With(class string, values map[string]string) (with *Policy, war
 		r.wrongAt(0, join(join("class", class), "shared"), "a live class stays in its fleet", onlyInFile)
 	case was.Per != is.Per:
 		r.wrongAt(0, join(join("class", class), "per"), "a live class cannot change what has a bucket", onlyInFile)
+	case was.MaxKeys != is.MaxKeys && p.hasKeys(is.Parent):
+		r.wrongAt(0, join(join("class", class), "max_keys"), fmt.Sprintf("%q has keys, and so have the classes beneath it", is.Parent), fmt.Sprintf("set it of %q", is.Parent))
 	default:
 		limits := timesChecker{check(r, &changed)}
 		if is.Window == was.Window && is.Algorithm == was.Algorithm { // else it begins with another window anyway
@@ -67,6 +69,12 @@ func (p *Policy) With(class string, values map[string]string) (with *Policy, war
 		return nil, nil, r.errs
 	}
 	return &changed, r.warnings, nil
+}
+
+// hasKeys reports whether the class of a name has a bucket for each key.
+func (p *Policy) hasKeys(name string) bool {
+	class, _ := p.Class(name)
+	return class.Per != (Per{})
 }
 
 func sortedKeys(m map[string]string) []string {
