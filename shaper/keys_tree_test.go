@@ -438,3 +438,26 @@ func TestReloadOfKeysBeneath(t *testing.T) {
 		}
 	}, confs...)
 }
+
+// A message whose key has no bucket in use, in a class beneath one with buckets: one is made for it there.
+func BenchmarkMessageKeysBeneath(b *testing.B) {
+	confs := keyedFamily(1 << 20)
+	for i := range confs {
+		confs[i].Rate, confs[i].Ceil, confs[i].Algorithm = rateOf("1000 messages/s"), unit.Rate{}, policy.GCRA
+	}
+	otp := tree(confs...)["otp"]
+	keys := make([]Key, 1<<16)
+	for i := range keys {
+		keys[i] = to(b, otp, i)
+	}
+	now, it := start, message(1)
+	b.ReportAllocs()
+	for i := range b.N {
+		now = now.Add(time.Microsecond)
+		key := keys[i%len(keys)]
+		bucket := otp.JoinKey(now, key)
+		bucket.Enter(now, it)
+		it.Left(now)
+		bucket.QuitKey(now, key)
+	}
+}
