@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"regexp"
@@ -193,6 +194,29 @@ func within(left []time.Duration, bound time.Duration) (n int) {
 		}
 	}
 	return n
+}
+
+// Each customer has 20 messages a second and no more, those whose campaigns wait take turns, and a passcode waits for one message of its
+// customer and one of each other customer.
+func TestRecipeOfPasscodesForEachCustomer(t *testing.T) {
+	p := recipe(t, "Passcodes before bulk, for each customer")
+	const own, others = 50 * time.Millisecond, 10 * time.Millisecond
+	for customers := range 8 {
+		customers++
+		var of []string
+		for i := range customers {
+			of = append(of, fmt.Sprintf("rate=50 messages/s,system_id=%c,source_addr=ACME", 'a'+i))
+		}
+		r, left := simulated(t, p, loads(t, p, append(of, "rate=4 messages/s,system_id=a,source_addr=OTP1")...), Options{For: time.Minute})
+		passcodes, _ := r.Class("passcodes")
+		if want := min(20*customers, 100) * 60; len(left) < want || len(left) > want+customers {
+			t.Errorf("%d customers: %d messages leave in a minute, want %d", customers, len(left), want)
+		}
+		turn := max(own, time.Duration(customers)*others) // how often a customer has its turn
+		if longest := time.Duration(passcodes.WaitMax); passcodes.Left.Items < 238 || longest > turn+time.Duration(customers)*others {
+			t.Errorf("%d customers: %d passcodes leave, after %v at most", customers, passcodes.Left.Items, longest)
+		}
+	}
 }
 
 // Passcodes wait for one message of a campaign, however many wait, or for each other.
