@@ -127,3 +127,42 @@ func TestReloadDoesNotWaitForADroppedMessage(t *testing.T) {
 		w.Finish(stats.OK)
 	}
 }
+
+// When the provider of SMPP has ended, messages still leave for it, at the rate of their class and in their order. None
+// waits for the answer to another one, and none counts as in flight, whether it left before or after the end.
+func TestNothingWaitsForAnswersOfAProviderThatHasEnded(t *testing.T) {
+	const class = "[class.c]\nrate = \"100 messages/s\"\nqueue = \"9 messages\"\noverflow = \"wait\"\n"
+	var all string
+	for sequence := range uint32(5) {
+		all += pdu(4, 0, sequence, "")
+	}
+	all += pdu(6, 0, 9, "")
+	for _, keys := range []string{"", "retry = { max = 2 }\n", "retry = { max = 2, in_flight = 2 }\n", "in_flight = 1\n", "retry = { max = 2 }\nin_flight = 1\n"} {
+		w := through(t, policy.SMPP, class+keys)
+		seen := &unexpecting{}
+		w.Machine.Watch(seen)
+		w.send(all)
+		w.Down.Ends = io.EOF
+		w.Drive(w.Now)
+		if n := w.classes["c"].InFlight(); n != 0 || !seen.told {
+			t.Errorf("%q: %d messages are in flight; the watcher is told: %v", keys, n, seen.told)
+		}
+		w.wait(time.Second)
+		if string(w.Up.Got) != all || w.Machine.Waiting() > 0 || w.classes["c"].InFlight() > 0 {
+			t.Errorf("%q: after a second %d bytes of %d have left, %d messages wait, and %d are in flight", keys, len(w.Up.Got), len(all), w.Machine.Waiting(), w.classes["c"].InFlight())
+		}
+		w.Up.Ends = io.EOF
+		if w.Drive(w.Now); !w.Over || w.Result != stats.OK {
+			t.Errorf("%q: the connection has ended: %v, by %v", keys, w.Over, w.Result)
+		}
+		w.Finish(stats.OK)
+	}
+}
+
+// unexpecting is a watcher. It notes whether it is told that all that has left gets no answer any more.
+type unexpecting struct {
+	departures
+	told bool
+}
+
+func (u *unexpecting) Expired(now, before time.Time) { u.told = before.After(now) }

@@ -154,6 +154,9 @@ func (m *message) leave(item *shaper.Item) {
 	if !asks || !m.keepSent() {
 		m.release()
 	}
+	if asks && l.x.down.state >= finishing { // the provider may still take it, but has ended
+		l.x.expectNoAnswers()
+	}
 }
 
 // giveBack gives back a part of what the class has charged for an item of the message. Once the exchange has

@@ -203,24 +203,6 @@ func (x *Exchange) Tend(now time.Time) {
 	x.host.Revisit() // the link has room for others
 }
 
-// giveUp tells the class of a tag that one of its requests gets no answer any more.
-func (x *Exchange) giveUp(tag uint16) {
-	x.classes.all[tag].class.Provider().Answered(x.now, false)
-	x.classes.disuse(x.now, tag)
-}
-
-// giveUpLast is giveUp when the connection has ended. It is called for the oldest request first. If a
-// part of the answer to that one has come, its class may know already what that says.
-func (x *Exchange) giveUpLast(tag uint16) {
-	f := &x.down.found
-	known := f.open && f.heeded
-	if f.open = false; known {
-		x.endUse(&f.message)
-	} else {
-		x.giveUp(tag)
-	}
-}
-
 // Stop ends all movement. What is not written counts as dropped for the reason.
 func (x *Exchange) Stop(now time.Time, reason stats.Reason) {
 	x.noteTime(now)

@@ -176,6 +176,34 @@ func (x *Exchange) endUse(m *frame.Message) {
 	}
 }
 
+// giveUp tells the class of a tag that one of its requests gets no answer any more.
+func (x *Exchange) giveUp(tag uint16) {
+	x.classes.all[tag].class.Provider().Answered(x.now, false)
+	x.classes.disuse(x.now, tag)
+}
+
+// giveUpLast is giveUp when the connection has ended. It is called for the oldest request first. If a
+// part of the answer to that one has come, its class may know already what that says.
+func (x *Exchange) giveUpLast(tag uint16) {
+	f := &x.down.found
+	known := f.open && f.heeded
+	if f.open = false; known {
+		x.endUse(&f.message)
+	} else {
+		x.giveUp(tag)
+	}
+}
+
+// expectNoAnswers gives up all requests in flight, since the provider has ended: none of them gets an answer any
+// more. So what waits for their answers goes on, in this connection and in others of their classes.
+func (x *Exchange) expectNoAnswers() {
+	x.link.Drop(x.giveUpLast)
+	x.up.backlog.forgetAll()
+	if x.watcher != nil && !x.protocol.isHTTP() {
+		x.watcher.Expired(x.now, x.now.Add(1))
+	}
+}
+
 // heed tells the class of a request what its answer says about the rate. A second call does nothing.
 func (x *Exchange) heed(m *frame.Message) {
 	if x.down.found.heeded {

@@ -141,7 +141,7 @@ func (l *lane) over() {
 			frame.Abandon(l.scan) // so that a refusal may follow
 		}
 		l.x.up.backlog.giveUp()
-		l.x.up.backlog.forgetAll()
+		l.x.expectNoAnswers()
 		l.x.host.Revisit()
 	}
 	if l.x.stopped {
