@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"shaper/exchange"
 	"shaper/exchange/exchangetest"
 	"shaper/policy"
 	"shaper/shaper"
@@ -166,3 +167,24 @@ type unexpecting struct {
 }
 
 func (u *unexpecting) Expired(now, before time.Time) { u.told = before.After(now) }
+
+// A request that was sent again before all of its refusal had come counts as in flight no longer when the provider ends
+// amid that refusal.
+func TestEndAmidARefusalGivesUpTheRequestThatWasSentAgain(t *testing.T) {
+	const class = "[class.c]\nrate = \"100 messages/s\"\nretry = { max = 2 }\non_throttle = { pause = \"1s\" }\n"
+	for _, end := range []error{io.EOF, exchange.ErrCut} {
+		w := through(t, policy.HTTP, class)
+		w.send(get)
+		w.answer("HTTP/1.1 429 Too Many Requests\r\nContent-Length: 4\r\n\r\nno")
+		w.wait(2 * time.Second)
+		if got := string(w.Up.Got); got != get+get {
+			t.Fatalf("%q has left", got)
+		}
+		w.Down.Ends = end
+		w.Drive(w.Now)
+		w.Finish(stats.OK)
+		if n := w.classes["c"].InFlight(); n != 0 {
+			t.Errorf("%v: %d requests are in flight", end, n)
+		}
+	}
+}

@@ -139,6 +139,7 @@ func (l *lane) over() {
 	if !l.isUp() {
 		if l.state == swallowing {
 			frame.Abandon(l.scan) // so that a refusal may follow
+			l.found.open = false  // the link has forgotten the request of this answer; others of it may have left since
 		}
 		l.x.up.backlog.giveUp()
 		l.x.expectNoAnswers()
