@@ -93,15 +93,17 @@ playground:
 # With -trimpath the build cache serves the copies of this tree that tests build. Some packages
 # mostly wait, so twice as many as there are processors run side by side, and eight of their parallel
 # tests. Lint vets what GOTEST does not. Nobody debugs the test binaries, so they have no DWARF.
-LONG   = AStallCosts AgainInAWindow AllReadTheSameRules AnswersAreHeldWithinBounds AnyPlanFollows ApplyUndoes \
-         BashCompletes Complet(ions|ingAValue) CrashesGiveNoBudget DebtIsPaid FleetUsesTheLimit FlowsAfterAnAbsence \
-         Forecast(OfARandom(Path|Tree)|OfRandomBuckets|WhileSharesOfShortWindows) GreedyAndIdle Guests.*Bounded \
-         Keys(Flood|Memory) LanguageModel LateCallsOfManyLeavers LateDepartures Learn(Finds|Forgets|GoesUp|Ignores) \
-         LeasesCostLittle ListsKeepTheOrder ManyKeys MutantsAreFound NothingIsEarly OwingEnds PauseOfAKey PingsOnly \
-         RateChanges Retry(HidesRefusals|KeepsWithinBounds|Properties) Rule(Shares|StarvesNobody|WastesNoTime) \
-         ScriptAndModelAgree ShadowIsBounded ShadowOfTrains \
-         Share(AfterTheShortest|InTheLast|IsTold|OfANewcomer|OfTheWindow) Simulated(Fleet|Pages|Schedules|Trees) Slept SlowStore \
-         SoonestLosesNothing Stalls(Keep|Take) StoreLost SumDoesNotOverflow SuspendedMachine TLSBackpressure \
+LONG   = AStallCosts Again(AfterItsShare|InAWindow) AllReadTheSameRules AnswersAreHeldWithinBounds AnyPlanFollows ApplyUndoes \
+         BashCompletes Complet(ions|ingAValue) CrashesGiveNoBudget Debt(AfterALoss|IsPaid) FleetUsesTheLimit FlowsAfterAnAbsence \
+         Forecast(BeforeQuietHours|OfARandom(Path|Tree)|OfRandomBuckets|WhileSharesOfShortWindows) GreedyAndIdle Guests.*Bounded \
+         IdleMemberTells Keys(AreRemembered|Flood|HaveTheirLimit|LeaveTheSharedBucket|Memory) LanguageModel LateCallsOfManyLeavers LateDepartures \
+         Learn(Finds|Forgets|GoesUp|Ignores|InTheShadow|Survives) LeasesCostLittle LineOfTheGone ListsKeepTheOrder LogHoldsForWhen LostOfAWindow \
+         ManyKeys MutantsAreFound NewClassAfterALargeItem NothingIsEarly OwingEnds Patience Pause(OfAKey|Outlasts) PingsOnly \
+         QuotaOfACalendarDay RateChanges RefusalForTheSilent Retry(HidesRefusals|KeepsWithinBounds|Properties) \
+         Rule(Shares|StarvesNobody|WastesNoTime) ScriptAndModelAgree ShadowCountsWhat ShadowIsBounded ShadowOfTrains \
+         Share(AfterTheShortest|EndsWithTheHold|ForgetsKeys|InTheLast|IsTold|OfANewcomer|OfTheWindow|OneByOne) \
+         Simulated(Fleet|Pages|Schedules|Trees) Slept SlowStore \
+         SoonestLosesNothing Spending Stalls(Keep|Take) Store(BeforeTheDisk|Lost) SumDoesNotOverflow SuspendedMachine TLSBackpressure Test(Amend|Owe) \
          Tree(IsNaive|NeverAbove|Shares) UrgentAmongBulk WaitsOfManyBuckets WhyCopies \
          Windows(AfterAnEmptyRestart|AreUsedInFull|CountWhatHasLeft)
 PLAIN  = Allocate RandomSchedules $(LONG)
