@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -254,6 +255,29 @@ func TestWindowIsAMultiset(t *testing.T) {
 			}
 		}
 	})
+}
+
+// However many requests with numbers that count up are in flight, few stand side by side, as each answer passes those behind its
+// request.
+func TestWindowSpreadsRequests(t *testing.T) {
+	for _, step := range []uint32{1, 2, 10, 256, 1 << 16} {
+		var w window
+		for i := range uint32(maxInFlight) {
+			if w.add(i*step, 0, start); i%251 != 0 {
+				continue
+			}
+			longest, run := 0, 0
+			for _, r := range slices.Concat(w.slots, w.slots) { // a run goes on at the beginning
+				if run++; !r.taken {
+					run = 0
+				}
+				longest = max(longest, run)
+			}
+			if longest > 16 {
+				t.Fatalf("of %d requests whose numbers are %d apart, %d stand side by side", i+1, step, longest)
+			}
+		}
+	}
 }
 
 func TestWindowIsBounded(t *testing.T) {

@@ -1,6 +1,7 @@
 package frame
 
 import (
+	"math/bits"
 	"slices"
 	"time"
 )
@@ -10,8 +11,8 @@ import (
 // is empty.
 //
 // It is a hash table with linear probing, at most half full. It grows with the requests in
-// flight, and its memory is freed when expire leaves it empty. Clients count their numbers up,
-// so the low bits spread them best.
+// flight, and its memory is freed when expire leaves it empty. Clients count their numbers up, so
+// home spreads them: side by side they would be one long run, which empty would pass through each time.
 type window struct {
 	slots []request // their number is a power of two, or 0
 	used  int
@@ -125,5 +126,10 @@ func (w *window) grow() {
 	}
 }
 
-func (w *window) home(sequence uint32) int { return int(sequence) & (len(w.slots) - 1) }
-func (w *window) next(at int) int          { return (at + 1) & (len(w.slots) - 1) }
+// home returns the slot of a number: the first bits of its product with 2^32 divided by the golden ratio (Knuth, TAOCP 3,
+// 6.4). These are far from each other for numbers that follow one another.
+func (w *window) home(sequence uint32) int {
+	return int(sequence * 0x9e3779b9 >> bits.LeadingZeros32(uint32(len(w.slots)-1)))
+}
+
+func (w *window) next(at int) int { return (at + 1) & (len(w.slots) - 1) }
