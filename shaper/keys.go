@@ -141,13 +141,17 @@ func (c *Class) QuitKey(now time.Time, key Key) {
 func (k *keys) join(c *Class, key policy.Key) {
 	c.joined.Add(1)
 	c.retiring.Store(false)
-	k.noteJoin(c, key)
+	if k.noteJoin(c, key); c == k.shared && k.above != nil { // this one is beneath the shared one above, for each of its keys
+		k.above.join(k.above.shared, key)
+	}
 }
 
 // quit ends what join began.
 func (k *keys) quit(now time.Time, c *Class, key policy.Key) {
 	c.joined.Add(-1)
-	k.noteQuit(c, key)
+	if k.noteQuit(c, key); c == k.shared && k.above != nil {
+		k.above.quit(now, k.above.shared, key)
+	}
 	retireIfUnused(now, c)
 }
 

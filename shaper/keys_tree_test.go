@@ -380,6 +380,37 @@ func TestKeysBeneathShare(t *testing.T) {
 	}
 }
 
+// A session in the shared bucket of a class is in that of the class above too. So a key that comes back in another class, while there
+// is room, begins in the class above with what its session has used there.
+func TestSessionsBeneathShareAbove(t *testing.T) {
+	classes := tree(
+		perSource(1, named("customer", classBy(policy.SlidingLog, "10 packets/10s"))),
+		perSource(1, under("customer", named("otp", leakyClass("1000000 packets/s")))),
+		perSource(1, under("customer", named("bulk", leakyClass("1000000 packets/s")))))
+	customer, otp, bulk := classes["customer"], classes["otp"], classes["bulk"]
+	now, left := start, 0
+	send := func(c *Class) {
+		for range 20 {
+			if now = now.Add(ms); c.Pass(now, Cost{Packets: 1}) {
+				lastLeft(c, now)
+				left++
+			}
+		}
+		c.Quit(now)
+	}
+	first, second := otp.Join(now, client(1)), otp.Join(now, client(2))
+	if second.Parent() != customer.keys.shared {
+		t.Fatal("there is room for another key")
+	}
+	first.Quit(now)
+	bulk.Join(now, client(2)).Quit(now) // nothing is owed yet
+	send(second)
+	send(bulk.Join(now, client(2)))
+	if n := customer.keys.shared.joined.Load(); left != 10 || n != 0 {
+		t.Errorf("%d leave, want the 10 of a key in a window; %d are in the shared bucket", left, n)
+	}
+}
+
 // A reload that takes away a class beneath one with buckets, or gives that another parent, leaves nobody without limits: what is
 // in the old buckets stays beneath the old ones above.
 func TestReloadOfKeysBeneath(t *testing.T) {

@@ -9,11 +9,8 @@ import (
 
 // noteJoin notes that a session, or a message, of a key has joined a bucket.
 func (k *keys) noteJoin(c *Class, key policy.Key) {
-	if c != k.shared || !k.byMessage { // nobody knows of which key a session is that quits
-		return
-	}
-	if k.sharers[key]++; k.above != nil {
-		k.above.noteJoin(k.above.shared, key)
+	if c == k.shared && k.byMessage { // nobody knows of which key a session is that quits
+		k.sharers[key]++
 	}
 }
 
@@ -21,9 +18,6 @@ func (k *keys) noteJoin(c *Class, key policy.Key) {
 func (k *keys) noteQuit(c *Class, key policy.Key) {
 	if c != k.shared {
 		return
-	}
-	if k.above != nil {
-		k.above.noteQuit(k.above.shared, key)
 	}
 	if n := k.sharers[key]; n > 1 {
 		k.sharers[key] = n - 1
