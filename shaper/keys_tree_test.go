@@ -380,6 +380,35 @@ func TestKeysBeneathShare(t *testing.T) {
 	}
 }
 
+// A class that is gone stays beneath its parent if a class with buckets replaces that: it has none beneath these, and the limit above
+// it goes on to hold.
+func TestGoneClassWhoseParentGetsKeys(t *testing.T) {
+	account := named("account", leakyClass("10 messages/s"))
+	for name, conf := range map[string]policy.Class{
+		"plain":     leakyClass("100 messages/s"),
+		"with keys": perRecipient(10, leakyClass("100 messages/s")),
+	} {
+		inBubble(t, func(t *testing.T, s *Shaper) {
+			old, key, left := s.Class("gone"), Key{}, 0
+			if old.keys != nil {
+				key = to(t, old, 1)
+			}
+			c := old.JoinKey(time.Now(), key)
+			s.Apply([]policy.Class{perRecipient(10, account)})
+			for range 1000 {
+				if time.Sleep(ms); c.Pass(time.Now(), Cost{Messages: 1}) {
+					lastLeft(c, time.Now())
+					left++
+				}
+			}
+			c.QuitKey(time.Now(), key)
+			if n := old.joined.Load(); left > 11 || n != 0 {
+				t.Errorf("%s: %d leave in a second, want 10; then %d are in the class", name, left, n)
+			}
+		}, account, under("account", named("gone", conf)))
+	}
+}
+
 // A session in the shared bucket of a class is in that of the class above too. So a key that comes back in another class, while there
 // is room, begins in the class above with what its session has used there.
 func TestSessionsBeneathShareAbove(t *testing.T) {

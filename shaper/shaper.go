@@ -291,11 +291,16 @@ func (s *Shaper) moves(confs []policy.Class) (moves []move) {
 }
 
 // movesOfGone returns the moves of classes that are gone, now or for some time, and whose parents others have replaced:
-// nothing leaves through those any more. One whose buckets are beneath those of such a parent stays there. The caller holds mu.
+// nothing leaves through those any more. One whose buckets are beneath those of such a parent stays there, and so does each if what
+// has replaced its parent has buckets: it has none there, and would leave by no limit of theirs. Such parents go on. The caller holds mu.
 func (s *Shaper) movesOfGone() (moves []move) {
 	for c, of := range s.gone {
-		if p := c.Parent(); !of.replaced && c.keys.mayMove() && p != nil && s.classes[p.name] != nil && s.classes[p.name] != p {
-			moves = append(moves, move{c, s.classes[p.name], c.Policy()})
+		p := c.Parent()
+		if of.replaced || p == nil || !c.keys.mayMove() {
+			continue
+		}
+		if next := s.classes[p.name]; next != nil && next != p && next.keys == nil {
+			moves = append(moves, move{c, next, c.Policy()})
 		}
 	}
 	return moves
