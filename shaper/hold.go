@@ -123,9 +123,7 @@ func (k *keys) gate(now time.Time, key policy.Key) gate {
 // turn returns when one of each unit leaves the classes above with a key that has no bucket, after the
 // turns of those that have one. A bucket beneath those of the class above has the turn of that one.
 func (k *keys) turn(now time.Time, key policy.Key) time.Time {
-	for k.above != nil {
-		k = k.above
-	}
+	k = k.top()
 	band := assured
 	if g := k.gate(now, key); g.assured != nil && g.assured.Next().After(now) {
 		band = borrowing

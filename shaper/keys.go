@@ -45,7 +45,7 @@ type keys struct {
 	visited   visitors           // the keys that have been there since it owed nothing last
 	waiting   leaky.Queue[Class] // buckets in which something waits; the one in which something has waited without a break for longest is the first
 	queueCost int64              // of all items in the queues of buckets and of their groups, in the unit of the class
-	linger    []*Class           // buckets that nobody uses and that must stay for a while; see letLinger
+	linger    []*Class           // buckets, here and in the classes beneath, that nobody uses and that must stay for a while; see letLinger
 	spare     []*Class           // buckets without a key, for other keys
 	blank     bucketState        // what reuse gives to a key that is not remembered; no limiter: it is not computed
 	silence   *silence           // of the ledger, towards all buckets
@@ -249,9 +249,10 @@ func (k *keys) reuse(now time.Time, key policy.Key, kept keptState, known bool) 
 // give up as many buckets that linger.
 func (k *keys) forget(now time.Time, most int) {
 	k.idle.forget(now, most)
-	for range min(most, len(k.linger)) {
-		c := k.linger[0]
-		k.linger, c.lingers = k.linger[1:], false
+	top := k.top()
+	for range min(most, len(top.linger)) {
+		c := top.linger[0]
+		top.linger, c.lingers = top.linger[1:], false
 		retireIfUnused(now, c)
 	}
 }
@@ -368,11 +369,13 @@ func (k *keys) ledger() Ledger {
 }
 
 // letLinger makes a bucket stay while copies wait in its shadow, or while it is throttled
-// and its key may come again. It reports whether the bucket stays.
+// and its key may come again. It reports whether the bucket stays. So do those above it, so whoever needs room
+// there gives it up: the topmost keys know of all.
 func (k *keys) letLinger(now time.Time, c *Class) bool {
 	c.lingers = c.shadow != nil && c.shadow.isBusy(now) || k.mayReturn && c.isThrottled(now)
 	if c.lingers {
-		k.linger = append(k.linger, c)
+		top := k.top()
+		top.linger = append(top.linger, c)
 	}
 	return c.lingers
 }

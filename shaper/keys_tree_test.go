@@ -380,6 +380,26 @@ func TestKeysBeneathShare(t *testing.T) {
 	}
 }
 
+// A bucket that nobody uses and that pauses keeps its place in the class above until the pause is over, whoever comes then.
+func TestBucketsBeneathLinger(t *testing.T) {
+	classes := tree(keyedFamily(1)...)
+	customer, otp, bulk := classes["customer"], classes["otp"], classes["bulk"]
+	b := bulk.JoinKey(start, to(t, bulk, 1))
+	b.Provider().ThrottledHere(start, second, "throttled")
+	b.QuitKey(start, to(t, bulk, 1))
+	for n, shares := range []bool{true, false} {
+		now, key := at(time.Duration(n)*2*second), to(t, otp, 2+n)
+		c := otp.JoinKey(now, key)
+		if c.Parent() == customer.keys.shared != shares {
+			t.Errorf("key %d shares a bucket: %v, want %v", n, !shares, shares)
+		}
+		c.QuitKey(now, key)
+	}
+	if n := len(bulk.keys.active) + len(customer.keys.active) + len(customer.keys.linger); n != 0 {
+		t.Errorf("%d buckets stay that nobody uses", n)
+	}
+}
+
 // A class that is gone stays beneath its parent if a class with buckets replaces that: it has none beneath these, and the limit above
 // it goes on to hold.
 func TestGoneClassWhoseParentGetsKeys(t *testing.T) {

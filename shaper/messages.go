@@ -106,9 +106,13 @@ func (m Messages) Key(conn *policy.Conn, of *policy.Message) (key Key) {
 
 // keyOf returns the key of a session, or of a message on its connection. A class has the keys of the class above.
 func (k *keys) keyOf(conn *policy.Conn, of *policy.Message) policy.Key {
-	top := k
-	for top.above != nil {
-		top = top.above
+	return k.per.KeyWith(k.top().secret, conn, of)
+}
+
+// top returns the keys of the topmost class of those that have the same.
+func (k *keys) top() *keys {
+	for k.above != nil {
+		k = k.above
 	}
-	return k.per.KeyWith(top.secret, conn, of)
+	return k
 }
