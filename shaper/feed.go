@@ -116,7 +116,7 @@ func (k *contender) assured() time.Time {
 	switch {
 	case k.isQueue:
 		return limit.Never
-	case k.node.pace.keyed: // it is assured what the next of its buckets is assured
+	case k.node.pace.keyed && k.node.feed != nil: // it is assured what the next of its buckets is assured
 		return k.node.feed.assured()
 	case k.node.assured == nil:
 		return time.Time{}

@@ -380,6 +380,20 @@ func TestKeysBeneathShare(t *testing.T) {
 	}
 }
 
+// What comes next to a class with buckets is explained also while it has none beneath it, or only such as are beneath others.
+func TestWhyOfKeysWithoutBuckets(t *testing.T) {
+	for _, name := range []string{"customer", "otp", "alone"} {
+		confs := append(keyedFamily(10), named("account", leakyClass("1 messages/s")), under("account", named("other", leakyClass("1 messages/s"))),
+			under("account", named("alone", perRecipient(10, leakyClass("10 messages/s")))))
+		confs[0].Parent = "account"
+		classes := tree(confs...)
+		enter(t, classes["other"], 0, Leaves, message(1))
+		if why := classes[name].Status().Why(start); !why.At.Equal(at(second)) || len(why.Path) != 1 || why.Path[0].Class != "account" {
+			t.Errorf("what comes to %s leaves after %v because of %+v", name, why.At.Sub(start), why.Path)
+		}
+	}
+}
+
 // A bucket that nobody uses and that pauses keeps its place in the class above until the pause is over, whoever comes then.
 func TestBucketsBeneathLinger(t *testing.T) {
 	classes := tree(keyedFamily(1)...)
