@@ -141,11 +141,14 @@ func (c *Class) Limit() int64 {
 }
 
 // costOf returns what an item of n units costs: a window is full after its limit.
-func (c *Class) costOf(n int64) int64 {
-	if c.Algorithm != Slots {
-		n = min(n, c.Limit())
+func (c *Class) costOf(n int64) int64 { return min(n, c.largestCost()) }
+
+// largestCost returns what the largest item costs.
+func (c *Class) largestCost() int64 {
+	if c.Algorithm == Slots {
+		return maxUnits
 	}
-	return min(n, maxUnits)
+	return min(c.Limit(), maxUnits)
 }
 
 // Lease returns how many units a member asks for at once: what the rate allows in half of the horizon, or 1 % of

@@ -19,8 +19,9 @@ func (i *items) set(next []int64, class *Class) (same bool) {
 	if !same {
 		*i = append((*i)[:0], next...)
 	}
+	most := class.largestCost()
 	for at, n := range next {
-		n = class.costOf(n)
+		n = min(n, most)
 		same = same && n == (*i)[at]
 		(*i)[at] = n
 	}
