@@ -10,24 +10,24 @@ import (
 	"shaper/shaper"
 )
 
-// A place is what a connection holds in Limits.Open while it is open: its bucket, if the
-// class has several, and a slot of max_connections.
+// A place is what a connection holds in the class Limits.Open while the connection is open.
 type place struct {
-	class *shaper.Class
-	slot  shaper.Slot
+	class *shaper.Class // Limits.Open, or the connection's bucket in it if the class has per
+	slot  shaper.Slot   // of max_connections
 }
 
 // open waits for a slot of max_connections and then for the rate. The caller calls leave
-// when the connection closes. For a nil class it returns nil, which leave accepts. The error
-// is that of ctx or wraps a *shaper.RefusedError.
-func open(ctx context.Context, class *shaper.Class, who policy.Conn) (*place, error) {
+// when the connection closes. If class is nil, open returns a nil place, which leave accepts.
+// The error is that of ctx or wraps a *shaper.RefusedError.
+func open(ctx context.Context, class *shaper.Class, peer policy.Conn) (*place, error) {
 	if class == nil {
 		return nil, ctx.Err()
 	}
-	p := &place{class: class.Join(time.Now(), who)}
+	p := &place{class: class.Join(time.Now(), peer)}
 	err := p.acquire(ctx)
 	if err == nil {
-		err = shaper.NewWaiter(p.class).Wait(ctx, shaper.Cost{Connections: 1}, false)
+		const busy = false // this is the first item of its source
+		err = shaper.NewWaiter(p.class).Wait(ctx, shaper.Cost{Connections: 1}, busy)
 	}
 	if err != nil {
 		p.leave(time.Now())
@@ -36,8 +36,8 @@ func open(ctx context.Context, class *shaper.Class, who policy.Conn) (*place, er
 	return p, nil
 }
 
-// acquire waits for a slot as the proxy does, for max_wait at most. If overflow is refuse, it does not
-// wait at all, not even the 250 ms of the proxy.
+// acquire waits for a slot as the proxy does, for max_wait at most. If overflow is refuse, acquire does
+// not wait at all, whereas the proxy waits for 250 ms.
 func (p *place) acquire(ctx context.Context) error {
 	acquired := make(slotOwner, 1)
 	if p.slot.Acquire(p.class, acquired) {
@@ -45,7 +45,7 @@ func (p *place) acquire(ctx context.Context) error {
 	}
 	conf := p.class.Policy()
 	if conf.OverflowFor(policy.TCP) == policy.Refuse {
-		return tooMany(shaper.ErrQueueFull)
+		return noSlot(shaper.ErrQueueFull)
 	}
 	var patience <-chan time.Time
 	if conf.MaxWait > 0 {
@@ -55,19 +55,19 @@ func (p *place) acquire(ctx context.Context) error {
 	case <-acquired:
 		return nil
 	case <-patience:
-		return tooMany(shaper.ErrTooLong)
+		return noSlot(shaper.ErrTooLong)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// tooMany returns the error of a connection that gets no slot. Its Retry is without end,
-// since nobody knows when a slot becomes free.
-func tooMany(reason error) error {
+// noSlot returns the error of a connection that gets no slot. Its Retry is the longest duration
+// there is, because nobody knows when a slot becomes free.
+func noSlot(reason error) error {
 	return fmt.Errorf("client: max_connections are open: %w", &shaper.RefusedError{Reason: reason, Retry: math.MaxInt64})
 }
 
-// leave gives up the place, or the wait for one.
+// leave gives up the place, or the wait for its slot.
 func (p *place) leave(now time.Time) {
 	if p == nil {
 		return

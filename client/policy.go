@@ -21,16 +21,17 @@ type Policy struct {
 
 	mu      sync.Mutex // guards the fields below
 	file    *policy.Policy
-	inForce []policy.Class         // what the schedules of file have made of its classes
-	held    map[*shaper.Class]bool // the classes that somebody may hold
-	timer   *time.Timer            // follows the schedules; nil: there are none
+	inForce []policy.Class         // the classes of file as its schedules have them now
+	held    map[*shaper.Class]bool // the classes that Class, Transport or Limits has returned
+	timer   *time.Timer            // for the next change by a schedule; nil: there has been none
 	closed  bool
 	clock   func() time.Time // time.Now; tests set it
 }
 
-// clockPatience is how often a schedule is compared with the clock. For so long it may be wrong after
-// somebody has set the clock, or after a suspend, which timers do not notice.
-const clockPatience = time.Minute
+// clockCheckInterval is how often a schedule is compared with the clock, even if no change is near. Timers
+// do not notice that somebody sets the clock, or that the machine was suspended. After that, the schedule
+// may be wrong for this long.
+const clockCheckInterval = time.Minute
 
 // LoadPolicy reads a policy file. Its error names every mistake in the file, with positions.
 func LoadPolicy(path string) (*Policy, error) {
@@ -43,14 +44,14 @@ func LoadPolicy(path string) (*Policy, error) {
 }
 
 // Reload reads the file again. A class of the same name goes on with its new rate, also for what
-// waits in it. A class without overflow lets callers wait. If a class is gone from the file, it goes on
-// as it was for those who hold it. If it is back while what has left still matters, it is the same class
-// again; if it is back later, it is a new one.
+// waits in it. In a class without the key overflow, callers wait. If a class is gone from the file, it
+// goes on as it was for those who hold it. If a later Reload brings its name back, that is the same class
+// as long as what has left it still counts against its rate. After that, it is a new class.
 //
 // If the file has a mistake, Reload returns an error, and everything stays as it was. The same holds if
 // the file gives another unit, another per, or quiet hours for other recipients to a class that Class,
-// Transport or Limits has returned. Such a change takes a new class, and whoever holds the old one
-// would not hear of it.
+// Transport or Limits has returned. Such a change needs a new class, and those who hold the old class
+// would go on with its old limits.
 func (p *Policy) Reload() error {
 	file, err := policy.LoadClasses(p.path)
 	if err != nil {
@@ -63,18 +64,18 @@ func (p *Policy) Reload() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := p.keepsHeld(file); err != nil {
+	if err := p.checkHeld(file); err != nil {
 		return err
 	}
 	p.file = file
-	p.follow()
+	p.followSchedules()
 	return nil
 }
 
-// keepsHeld returns an error if a new class would replace one that somebody may hold. mu is held.
-func (p *Policy) keepsHeld(file *policy.Policy) error {
+// checkHeld returns an error if file would replace a class that somebody may hold. mu is held.
+func (p *Policy) checkHeld(file *policy.Policy) error {
 	for c := range p.held {
-		if is := p.shaper.Class(c.Name()); is != nil && is != c {
+		if current := p.shaper.Class(c.Name()); current != nil && current != c {
 			continue // c was gone from the file, and another class has its name now
 		}
 		if conf, ok := file.Class(c.Name()); ok && c.IsReplacedBy(conf) {
@@ -84,23 +85,28 @@ func (p *Policy) keepsHeld(file *policy.Policy) error {
 	return nil
 }
 
-// follow puts in force what the schedules say now, and does so again when that changes. mu is held.
-func (p *Policy) follow() {
-	if p.timer != nil {
-		p.timer.Stop()
-	}
-	if p.closed {
+// followSchedules puts in force what the schedules say now, and does so again when that changes. mu is held.
+func (p *Policy) followSchedules() {
+	p.stopTimer()
+	if p.closed { // the timer had fired before Close stopped it, or this is a Reload after Close
 		return
 	}
 	now := p.clock()
 	scheduled, changes := p.file.Scheduled(now)
 	p.enforce(scheduled.Classes)
 	if !changes.IsZero() {
-		p.timer = time.AfterFunc(min(changes.Sub(now), clockPatience), func() {
+		p.timer = time.AfterFunc(min(changes.Sub(now), clockCheckInterval), func() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.follow()
+			p.followSchedules()
 		})
+	}
+}
+
+// stopTimer ends the wait for the next change by a schedule. mu is held.
+func (p *Policy) stopTimer() {
+	if p.timer != nil {
+		p.timer.Stop()
 	}
 }
 
@@ -111,18 +117,18 @@ func (p *Policy) enforce(classes []policy.Class) {
 	}
 	p.inForce = classes
 	for _, removed := range p.shaper.Apply(classes) {
-		removed.LetIn() // nobody moves their connections elsewhere
+		removed.LetIn() // at once: connections stay in a removed class, so there are none to move first
 	}
 }
 
-// Close ends the classes. What waits in them leaves no more: it waits until its context or deadline ends,
-// or its connection is closed.
+// Close ends the classes. Nothing that waits in them leaves any more: it waits until its context or
+// deadline ends, or its connection is closed.
 func (p *Policy) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.closed {
 		p.closed = true
-		p.follow()
+		p.stopTimer()
 		p.shaper.Close()
 	}
 }
@@ -131,40 +137,20 @@ func (p *Policy) Close() {
 func (p *Policy) Class(name string) (*shaper.Class, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	class := p.shaper.Class(name)
-	if class == nil {
-		return nil, p.unknown(name)
-	}
-	p.held[class] = true
-	return class, nil
-}
-
-// find returns a class; nil for "". mu is held.
-func (p *Policy) find(name string) (class *shaper.Class, err error) {
-	if name != "" {
-		if class = p.shaper.Class(name); class == nil {
-			err = p.unknown(name)
-		}
+	class, err := p.find(name)
+	if err == nil {
+		p.held[class] = true
 	}
 	return class, err
-}
-
-// unknown returns the error for a class that is not in the file. mu is held.
-func (p *Policy) unknown(name string) error {
-	var names []string
-	for _, class := range p.shaper.Classes() {
-		names = append(names, class.Name())
-	}
-	return fmt.Errorf("client: %s: %s", p.path, policy.NoClass(name, names))
 }
 
 // Transport returns a Transport whose requests wait for a class of messages.
 func (p *Policy) Transport(class string) (*Transport, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := p.shaper.Class(class)
-	if c == nil {
-		return nil, p.unknown(class)
+	c, err := p.find(class)
+	if err != nil {
+		return nil, err
 	}
 	t, err := newTransport(c)
 	if err == nil {
@@ -173,22 +159,24 @@ func (p *Policy) Transport(class string) (*Transport, error) {
 	return t, err
 }
 
-// Limits returns the limits of connections, for a Dialer or a Listener: what they write is in
-// one class, and what they read in another, as with class and return_class of a listener of the
-// file. "" limits nothing. A class of connections limits how many open.
+// Limits returns the limits of connections, for a Dialer or a Listener. What they write is in class,
+// and what they read is in returnClass, as with the keys class and return_class of a listener. "" limits
+// nothing. If class counts connections, it limits how fast they open, and not what they write.
 func (p *Policy) Limits(class, returnClass string) (l Limits, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l.Write, err = p.find(class); err != nil {
+	if l.Write, err = p.findOptional(class); err != nil {
 		return Limits{}, err
 	}
-	if l.Read, err = p.find(returnClass); err != nil {
+	if l.Read, err = p.findOptional(returnClass); err != nil {
 		return Limits{}, err
 	}
 	if l.Write != nil && l.Write.Counts(unit.Connections) {
 		l.Write, l.Open = nil, l.Write
 	}
-	if err := l.check("udp"); err != nil { // limits of tcp pass, too; a Dialer or a Listener checks its own network
+	// Which network is not known here. udp allows the most: bytes, packets and connections. The Dialer or
+	// the Listener checks the limits again, for its own network.
+	if err := l.check("udp"); err != nil {
 		return Limits{}, err
 	}
 	for _, c := range []*shaper.Class{l.Write, l.Read, l.Open} {
@@ -197,4 +185,24 @@ func (p *Policy) Limits(class, returnClass string) (l Limits, err error) {
 		}
 	}
 	return l, nil
+}
+
+// findOptional is find, but returns nil for "". mu is held.
+func (p *Policy) findOptional(name string) (*shaper.Class, error) {
+	if name == "" {
+		return nil, nil
+	}
+	return p.find(name)
+}
+
+// find returns the class of a name. Its error lists the names that there are. mu is held.
+func (p *Policy) find(name string) (*shaper.Class, error) {
+	if class := p.shaper.Class(name); class != nil {
+		return class, nil
+	}
+	var names []string
+	for _, class := range p.shaper.Classes() {
+		names = append(names, class.Name())
+	}
+	return nil, fmt.Errorf("client: %s: %s", p.path, policy.NoClass(name, names))
 }
