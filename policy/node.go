@@ -13,33 +13,40 @@ import (
 // string, does not keep positions, and needs quadratic time to find duplicate keys.
 type node struct {
 	kind nodeKind
-	at   int // offset in the file; for a table, offset of its name in the header
+	at   int // offset among all files of the policy; that of a table is where its header names it
 	from origin
 
-	text string // only a scalar: the string, or the number in decimal
+	path string // the dotted key that leads to it
 
-	items []*node // only a list
+	text string // only of a scalar: the string, or the number in decimal
 
-	// Only a table.
-	path  string  // its dotted key
-	keys  []entry // in file order
-	index map[string]*node
+	items []*node // only of a list
+
+	// Only of a table.
+	keys  []entry          // in file order
+	index map[string]*node // the same by name
 }
 
 // origin is how the file creates a node. It determines what else may add to the node.
 type origin uint8
 
 const (
-	mentioned origin = iota // [a.b] creates a, which may still get a header of its own
-	header                  // [a] and [[a]] create a
-	dotted                  // a.b = 1 creates a; only more such keys, and headers of tables in a, may add to it
-	assigned                // a = ... creates a; nothing may add to it
+	implicit origin = iota // [a.b] creates a, which may still get a header of its own
+	header                 // [a] and [[a]] create a
+	dotted                 // a.b = 1 creates a; only more such keys, and headers of tables in a, may add to it
+	assigned               // a = ... creates a; nothing may add to it
 )
+
+// A name is one part of a dotted key.
+type name struct {
+	text string
+	at   int // its offset
+}
 
 // An entry is a key of a table and its value.
 type entry struct {
 	name  string
-	at    int
+	at    int // offset of the key
 	value *node
 }
 
@@ -64,32 +71,29 @@ const maxPath = 256
 func (n *node) get(name string) *node { return n.index[name] }
 
 // put adds a key to a table and returns its value.
-func (n *node) put(k name, value *node) *node {
+func (n *node) put(key name, value *node) *node {
 	if n.index == nil {
 		n.index = map[string]*node{}
 	}
-	n.index[k.text] = value
-	if value.path = n.path; len(n.path) < maxPath {
-		value.path = join(n.path, k.text)
+	n.index[key.text] = value
+	value.path = n.path
+	if len(n.path) < maxPath {
+		value.path = join(n.path, key.text)
 	}
-	n.keys = append(n.keys, entry{k.text, k.at, value})
+	n.keys = append(n.keys, entry{key.text, key.at, value})
 	return value
 }
 
-// A name is one part of a dotted key.
-type name struct {
-	text string
-	at   int
-}
-
-// A builder makes nodes from the expressions of go-toml.
+// A builder makes nodes from the expressions of go-toml: one for each header and for each
+// key with its value. If a header is wrong, the keys below it go into a table that nothing
+// refers to, so that one mistake does not lead to an error about each of these keys.
 type builder struct {
 	report  *report
-	data    []byte
-	start   int // offset of data among all files of the policy
-	base    int // index in data at which the parser began
+	data    []byte // one file
+	start   int    // offset of data among all files of the policy
+	base    int    // index in data at which the parser began; after a syntax error it begins anew
 	root    *node
-	section *node // the table that the last header opened
+	section *node // the table that the last header opened; the next keys belong to it
 }
 
 // key returns the parts of a dotted key, with their offsets.
@@ -101,22 +105,22 @@ func (b *builder) key(it unstable.Iterator) (names []name) {
 	return names
 }
 
-// offset returns where something is among all files of the policy. The parser counts from base.
+// offset turns an offset of the parser, which counts from base, into one among all files of the policy.
 func (b *builder) offset(parsed uint32) int { return b.start + b.base + int(parsed) }
 
 // openTable makes [a.b.c] the table to which the next keys belong.
 func (b *builder) openTable(names []name) {
 	last := names[len(names)-1]
-	parent := b.descend(b.root, names[:len(names)-1], mentioned)
+	parent := b.descend(b.root, names[:len(names)-1], implicit)
 	b.section = parent.get(last.text)
 	switch {
 	case b.section == nil:
 		b.section = parent.put(last, &node{kind: aTable, at: names[0].at})
-	case b.section.from != mentioned:
+	case b.section.from != implicit:
 		b.duplicate(parent, last, names[0].at)
 		b.section = &node{kind: aTable}
 	default:
-		b.section.at = names[0].at // [a.b] came before [a]
+		b.section.at = names[0].at // [a.b] created a before, and this is [a]
 	}
 	b.section.from = header
 }
@@ -124,7 +128,7 @@ func (b *builder) openTable(names []name) {
 // openItem adds an item to the list [[a.b.c]]. The next keys belong to it.
 func (b *builder) openItem(names []name) {
 	last := names[len(names)-1]
-	parent := b.descend(b.root, names[:len(names)-1], mentioned)
+	parent := b.descend(b.root, names[:len(names)-1], implicit)
 	list := parent.get(last.text)
 	b.section = &node{kind: aTable, at: names[0].at, from: header}
 	switch {
@@ -138,9 +142,9 @@ func (b *builder) openItem(names []name) {
 	list.items = append(list.items, b.section)
 }
 
-// keyValue adds `a.b = value` to a table. outer is the offset of the value of an inline table
-// that contains it.
-func (b *builder) keyValue(table *node, e *unstable.Node, outer int) {
+// addKey adds `a.b = value` to a table. outer is the offset of the inline table that contains the key; it
+// means nothing for a key that stands on a line of its own.
+func (b *builder) addKey(table *node, e *unstable.Node, outer int) {
 	names := b.key(e.Key())
 	last := names[len(names)-1]
 	table = b.descend(table, names[:len(names)-1], dotted)
@@ -151,8 +155,9 @@ func (b *builder) keyValue(table *node, e *unstable.Node, outer int) {
 	table.put(last, b.value(e.Value(), b.valueOffset(e, outer)))
 }
 
-// valueOffset returns the offset of the value of a key. go-toml does not know it for a list,
-// so valueOffset looks after the key.
+// valueOffset returns the offset of the value of a key. go-toml does not tell the offset of a list, so
+// valueOffset finds the value in the text: it is what stands behind the key and the equals sign. If the
+// key has no parts, valueOffset returns outer.
 func (b *builder) valueOffset(e *unstable.Node, outer int) int {
 	var last *unstable.Node
 	for it := e.Key(); it.Next(); {
@@ -167,9 +172,10 @@ func (b *builder) valueOffset(e *unstable.Node, outer int) int {
 	return b.start + len(b.data) - len(rest)
 }
 
-// value returns a value of go-toml as a node. outer is its offset if go-toml does not know it.
-func (b *builder) value(v *unstable.Node, outer int) *node {
-	n := &node{at: outer, text: string(v.Data), from: assigned}
+// value returns a value of go-toml as a node. at is its offset if go-toml does not tell one; for an item of
+// a list, that is the offset of the list.
+func (b *builder) value(v *unstable.Node, at int) *node {
+	n := &node{at: at, text: string(v.Data), from: assigned}
 	if v.Raw.Length > 0 {
 		n.at = b.offset(v.Raw.Offset)
 	}
@@ -193,7 +199,7 @@ func (b *builder) value(v *unstable.Node, outer int) *node {
 	case unstable.InlineTable:
 		n.kind = aTable
 		for it := v.Children(); it.Next(); {
-			b.keyValue(n, it.Node(), n.at)
+			b.addKey(n, it.Node(), n.at)
 		}
 	default:
 		n.kind = aDate
@@ -202,7 +208,9 @@ func (b *builder) value(v *unstable.Node, outer int) *node {
 }
 
 // descend follows the names of a header, or of a key if from is dotted, and creates missing
-// tables. In a list of tables it takes the last one, as TOML says.
+// tables with that origin. In a list of tables it takes the last one, as TOML says. It reports a
+// name that may not be followed: a value is complete, and a dotted key adds only to tables that
+// dotted keys have created.
 func (b *builder) descend(table *node, names []name, from origin) *node {
 	for _, part := range names {
 		next := table.get(part.text)
@@ -221,7 +229,7 @@ func (b *builder) descend(table *node, names []name, from origin) *node {
 	return table
 }
 
-// duplicate reports that a table already contains the key.
+// duplicate reports that a table already contains the key. at is where the file has it again.
 func (b *builder) duplicate(table *node, key name, at int) {
 	line := b.report.place(table.get(key.text).at).line
 	b.report.wrongAt(at, join(table.path, key.text), fmt.Sprintf("it is defined already, on line %d", line),

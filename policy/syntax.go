@@ -68,7 +68,7 @@ func (b *builder) expressions() *syntaxError {
 		case unstable.ArrayTable:
 			b.openItem(b.key(e.Key()))
 		case unstable.KeyValue:
-			b.keyValue(b.section, e, 0)
+			b.addKey(b.section, e, 0)
 		}
 	}
 	var err *unstable.ParserError

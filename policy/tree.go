@@ -3,11 +3,12 @@ package policy
 // byParent returns the children of each class, in file order. The classes without a parent
 // are those of "".
 func (p *Policy) byParent() map[string][]*Class {
-	under := map[string][]*Class{}
+	children := map[string][]*Class{}
 	for i := range p.Classes {
-		under[p.Classes[i].Parent] = append(under[p.Classes[i].Parent], &p.Classes[i])
+		class := &p.Classes[i]
+		children[class.Parent] = append(children[class.Parent], class)
 	}
-	return under
+	return children
 }
 
 // Tree returns a class and all classes below it, each after its parent. It returns nil if
@@ -17,11 +18,11 @@ func (p *Policy) Tree(root string) (all []Class) {
 	if !ok {
 		return nil
 	}
-	under := p.byParent()
+	children := p.byParent()
 	var walk func(*Class)
 	walk = func(c *Class) {
 		all = append(all, *c)
-		for _, child := range under[c.Name] {
+		for _, child := range children[c.Name] {
 			walk(child)
 		}
 	}
@@ -29,24 +30,26 @@ func (p *Policy) Tree(root string) (all []Class) {
 	return all
 }
 
-// paths returns the names on the way from the root to each class, without that of the root.
+// paths returns, for each class, its path from the root of its tree, without the root itself: if b is a
+// child of a, and a of the root, the path of b is "/a/b". That of a root is "".
 func (p *Policy) paths() map[string]string {
 	paths := map[string]string{}
-	under := p.byParent()
+	children := p.byParent()
 	var walk func(*Class, string)
 	walk = func(c *Class, path string) {
 		paths[c.Name] = path
-		for _, child := range under[c.Name] {
+		for _, child := range children[c.Name] {
 			walk(child, path+"/"+child.Name)
 		}
 	}
-	for _, root := range under[""] {
+	for _, root := range children[""] {
 		walk(root, "")
 	}
 	return paths
 }
 
-// roots returns the roots of the trees of a device.
+// roots returns the names of the root classes of a device: that of what it sends, and that of what
+// it receives, if it has one.
 func (t *TC) roots() []string {
 	if t.Ingress == "" {
 		return []string{t.Class}
