@@ -3,8 +3,8 @@
 //
 // [Plan] computes what the kernel should have, as a list of objects; it uses no kernel.
 // [Kernel] reads what the kernel has, and makes it equal to a plan by the smallest change
-// in place. Bytes are counted as the qdisc counts them: with headers, from the Ethernet
-// header on, for each segment.
+// in place. The kernel counts the bytes of packets, and not only the payload as the proxy does: each
+// segment counts from its Ethernet header on.
 //
 // Files call downwards only. Those of the plan:
 //
@@ -20,17 +20,17 @@
 //	probe     Device and Kinds: what a plan must know of a device and of the kernel
 //	apply     Apply and Clear: compares, changes, compares again, undoes
 //	diff      the changes from a snapshot to a plan, in their order
-//	lists     the same for lists of filters, which are made anew beside the old ones
-//	op        one change, and the differ that gathers changes
-//	read      a snapshot: the objects of ours that the kernel has
-//	link      devices: the ifb for ingress, the size of large packets, Sweep
+//	lists     the same for lists of filters: a new list is made beside the old one
+//	op        one change, and the differ, which collects the changes of diff and lists
+//	read      a snapshot: those objects in the kernel that shaper has made
+//	link      devices: the ifb for ingress, the size of large packets; Sweep deletes ifbs of devices that are gone
 //
 // Those of the objects, each with its parameters on the wire and as words of tc(8):
 //
 //	flower    filters of kind flower
-//	filter    rules as u32 filters, and where lists of filters stand
+//	filter    rules as u32 filters, and the preferences of lists of filters
 //	u32       filters and tables of kind u32
-//	mark      the filter that takes the mark of the proxy for the class
+//	mark      the filter that finds the class by the mark that the proxy gives to packets
 //	class     HTB classes
 //	qdisc     HTB, TBF and the queues
 //	bucket    the depth of token buckets in ticks

@@ -3,6 +3,8 @@ package tc
 import (
 	"fmt"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // markFilter is the filter that takes the mark of a packet for its class, if the mark is one
@@ -10,18 +12,25 @@ import (
 // the same, and CONFIG_CLS_U32_MARK.
 type markFilter struct{}
 
-// markProgram loads the mark. If the upper half is that of our handle, it returns the mark
-// as the class; otherwise it returns 0, no match.
+// markProgram returns the mark as the class if the upper half of the mark is that of our
+// handle. Otherwise it returns 0, which means no match. jt and jf are how many instructions
+// to skip if a comparison is true or false.
 var markProgram = []struct {
 	code   uint16
 	jt, jf uint8
 	k      uint32
 }{
-	{0x20, 0, 0, skfAdMark}, {0x54, 0, 0, 0xffff0000}, {0x15, 0, 2, uint32(htbHandle)},
-	{0x20, 0, 0, skfAdMark}, {0x16, 0, 0, 0}, {0x06, 0, 0, 0},
+	{unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, 0, 0, loadMark},
+	{unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, 0, 0, 0xffff0000},
+	{unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, 0, 2, uint32(htbHandle)}, // if false, to the last one
+	{unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, 0, 0, loadMark},
+	{unix.BPF_RET | unix.BPF_A, 0, 0, 0},
+	{unix.BPF_RET | unix.BPF_K, 0, 0, 0},
 }
 
-const skfAdMark = 0xfffff000 + 20 // SKF_AD_OFF + SKF_AD_MARK
+// loadMark is an address behind every packet. BPF_LD from there loads the mark: it is SKF_AD_OFF +
+// SKF_AD_MARK (include/uapi/linux/filter.h).
+const loadMark = 0xfffff000 + 20
 
 // The attributes of cls_bpf (include/uapi/linux/pkt_cls.h).
 const (
@@ -41,16 +50,16 @@ func (markFilter) options() []byte {
 
 func (markFilter) words() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "bytecode %d", len(markProgram))
+	fmt.Fprintf(&b, "bytecode '%d", len(markProgram)) // quoted, as for a shell
 	for _, op := range markProgram {
 		fmt.Fprintf(&b, ",%d %d %d %d", op.code, op.jt, op.jf, op.k)
 	}
-	words := b.String()
-	return strings.Replace(words, "bytecode ", "bytecode '", 1) + "'"
+	b.WriteString("'")
+	return b.String()
 }
 
-// parseBPF reads the parameters of a bpf filter from a dump. Only the filter of marks is
-// ours.
+// parseBPF reads the parameters of a bpf filter from a dump. The only bpf filter of ours is
+// markFilter; any other program is opaque.
 func parseBPF(options []byte) Params {
 	own := parseAttrs(markFilter{}.options())
 	if m := parseAttrs(options); string(m[bpfOps]) == string(own[bpfOps]) {

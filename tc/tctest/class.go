@@ -48,7 +48,7 @@ func (d *device) newClass(r Request) error {
 	if d.isParent(c) { // htb keeps the old values
 		parms.Quantum, parms.Prio = c.parms.Quantum, c.parms.Prio
 	}
-	c.parms, c.others = parms, r.options
+	c.parms, c.options = parms, r.options
 	return nil
 }
 
@@ -119,7 +119,7 @@ func (d *device) dumpClasses() (replies [][]byte) {
 		}
 		for _, c := range q.classes {
 			options := attrs{}
-			for number, value := range c.others {
+			for number, value := range c.options {
 				options[number] = value
 			}
 			options[nl.TCA_HTB_PARMS] = c.parms.Serialize()

@@ -11,15 +11,17 @@ type device struct {
 	netlink.LinkAttrs
 	kernel        *Kernel // that has the device
 	kind          string
-	root, ingress *qdisc // nil: the kernel's default, or none
-	hadIngress    bool   // there was an ingress qdisc; since then there is a default one
+	root, ingress *qdisc // nil: nobody has made one, or somebody has deleted it
+	hadIngress    bool   // somebody has made an ingress qdisc. Once it is deleted, Linux has a default one in its place
 }
 
+var _ netlink.Link = &device{}
+
+// Attrs implements netlink.Link.
 func (d *device) Attrs() *netlink.LinkAttrs { return &d.LinkAttrs }
 
+// Type implements netlink.Link.
 func (d *device) Type() string { return d.kind }
-
-var _ netlink.Link = &device{}
 
 // named returns the device with a name, or nil. mu is held.
 func (k *Kernel) named(name string) *device {
@@ -35,7 +37,7 @@ func (k *Kernel) named(name string) *device {
 func (k *Kernel) NameOf(index uint32) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if d, there := k.devices[int(index)]; there {
+	if d, found := k.devices[int(index)]; found {
 		return d.Name
 	}
 	return ""
@@ -46,23 +48,23 @@ func (k *Kernel) NameOf(index uint32) string {
 type qdisc struct {
 	handle, parent uint32
 	kind           string
-	raw            []byte            // its options
-	classes        map[uint32]*class // of htb
-	inner          *qdisc            // of tbf
-	block          block
+	raw            []byte            // its options, for a dump
+	classes        map[uint32]*class // only of htb; by handle
+	inner          *qdisc            // only of tbf: the queue in it
+	block          block             // its filters
 	counted        Counters
 }
 
 // class is a class of htb.
 type class struct {
 	handle, parent uint32
-	parms          nl.TcHtbCopt
-	others         attrs  // all options; parms replaces TCA_HTB_PARMS
-	leaf           *qdisc // nil: the kernel's default
+	parms          nl.TcHtbCopt // a dump has these in place of the TCA_HTB_PARMS of options
+	options        attrs        // as the request had them
+	leaf           *qdisc       // nil: the kernel's default
 	counted        Counters
 }
 
-// minor is the part of a handle that names a class.
+// minor is the mask of the part of a handle that names a class. The other part names its qdisc.
 const minor = 0xffff
 
 // qdiscs returns the qdiscs of a device, parents before their children.
