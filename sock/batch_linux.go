@@ -113,7 +113,7 @@ func (b *Batch) lose(i int) {
 
 // joinable returns how many trains, from number i on, can be one message.
 func (b *Batch) joinable(i int) (n int) {
-	size := b.trains[i].datagram()
+	size := b.trains[i].firstSize()
 	if limit := b.route.tooLarge.Load(); size == 0 || limit > 0 && int64(size) >= limit {
 		return 1
 	}
@@ -122,7 +122,7 @@ func (b *Batch) joinable(i int) (n int) {
 		bytes += len(t.Payload)
 		segments += int(t.Packets())
 		// Only the last segment may be smaller, and it must not be empty.
-		if n > 0 && (t.datagram() > size || len(t.Payload) == 0 || t.Size > 0 && t.Size != size || bytes > MaxTrain || segments > maxSegments) {
+		if n > 0 && (t.firstSize() > size || len(t.Payload) == 0 || t.Size > 0 && t.Size != size || bytes > MaxTrain || segments > maxSegments) {
 			return n
 		}
 		if n++; len(t.Payload)%size != 0 {
@@ -134,7 +134,7 @@ func (b *Batch) joinable(i int) (n int) {
 
 // addMessage makes a message of n trains from number i on.
 func (b *Batch) addMessage(i, n int) {
-	m := message{first: i, n: n, size: b.trains[i].datagram()}
+	m := message{first: i, n: n, size: b.trains[i].firstSize()}
 	m.segment = n > 1 || b.trains[i].Packets() > 1
 	at := len(b.messages)
 	b.messages = append(b.messages, m)

@@ -13,18 +13,18 @@ const (
 	maxSegments = 64     // datagrams
 )
 
-// Cut divides the train: head has as many datagrams as fit into most bytes, but at least
-// one. rest is the zero Train if head has them all.
-func (t Train) Cut(most int) (head, rest Train) {
+// Cut divides the train. head has as many datagrams as fit into limit bytes and as the kernel
+// sends as one, but at least one. rest has the others; it is the zero Train if there are none.
+func (t Train) Cut(limit int) (head, rest Train) {
 	if t.Size == 0 {
 		return t, Train{}
 	}
-	n := t.Size * min(max(min(most, MaxTrain)/t.Size, 1), maxSegments)
-	if n >= len(t.Payload) {
+	fit := min(limit, MaxTrain) / t.Size
+	end := t.Size * min(max(fit, 1), maxSegments)
+	if end >= len(t.Payload) {
 		return t, Train{}
 	}
-	head, rest = Train{t.Payload[:n], t.Size}, Train{t.Payload[n:], t.Size}
-	return head, rest
+	return Train{t.Payload[:end], t.Size}, Train{t.Payload[end:], t.Size}
 }
 
 // Packets returns how many datagrams the train has.
@@ -35,8 +35,8 @@ func (t Train) Packets() int64 {
 	return 1
 }
 
-// datagram returns the size of the first datagram, in bytes.
-func (t Train) datagram() int {
+// firstSize returns the size of the first datagram, in bytes.
+func (t Train) firstSize() int {
 	if t.Size > 0 {
 		return min(t.Size, len(t.Payload))
 	}
