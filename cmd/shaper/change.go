@@ -111,7 +111,7 @@ func set(c *cli.Context) error {
 	return ask(c,
 		func(d *daemon.Client, c *cli.Context) (daemon.Changed, error) {
 			done, err := d.Set(c.Context, c.Args().First(), values, lasts)
-			return done, aboutName(err)
+			return done, badName(err)
 		},
 		func(w io.Writer, done daemon.Changed) {
 			printWarnings(c, done.Warnings)

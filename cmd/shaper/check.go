@@ -41,11 +41,12 @@ func check(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	more, err := daemon.CheckFiles(p)
+	ofFiles, err := daemon.CheckFiles(p)
 	if err != nil {
 		return err
 	}
-	if warnings = append(warnings, more...); c.Bool("strict") && len(warnings) > 0 {
+	warnings = append(warnings, ofFiles...)
+	if c.Bool("strict") && len(warnings) > 0 {
 		return warnings
 	}
 	if !c.Bool("json") {
@@ -53,6 +54,12 @@ func check(c *cli.Context) error {
 			fmt.Fprintf(c.App.ErrWriter, "warning: %v\n", w)
 		}
 	}
+	return printChecked(c, source, files, p, warnings)
+}
+
+// printChecked prints of a policy without mistakes what the flags ask for: where one client gets, where the
+// rules lead, or the keys and their values.
+func printChecked(c *cli.Context, source string, files []policy.File, p *policy.Policy, warnings policy.Errors) error {
 	switch {
 	case source != "":
 		return checkSource(c, p, source)
@@ -69,24 +76,25 @@ func check(c *cli.Context) error {
 	return p.WriteWritten(c.App.Writer, policy.Written(files))
 }
 
-// checked is a policy without mistakes.
+// checked is what --json prints of a policy without mistakes.
 type checked struct {
 	Policy   *policy.Policy `json:"policy"`
 	Warnings policy.Errors  `json:"warnings"`
 }
 
-// checkArguments returns the policy file and, with --explain, the client. They may come in either
-// order.
+// checkArguments returns the policy file and, with --explain, the client: source is "" if the command line
+// names none. The two may come in either order.
 func checkArguments(c *cli.Context) (path, source string, err error) {
-	most := 1
-	if c.Bool("explain") {
-		most = 2
+	explains := c.Bool("explain")
+	atMost := 1
+	if explains {
+		atMost = 2
 	}
-	if err := arguments(c, 0, most); err != nil {
+	if err := arguments(c, 0, atMost); err != nil {
 		return "", "", err
 	}
 	words := c.Args().Slice()
-	if i := slices.IndexFunc(words, isAddress); i >= 0 && c.Bool("explain") {
+	if i := slices.IndexFunc(words, isAddress); i >= 0 && explains {
 		source = words[i]
 		words = slices.Delete(words, i, i+1)
 	}
@@ -107,17 +115,17 @@ func checkArguments(c *cli.Context) (path, source string, err error) {
 
 // checkSource prints which rule and class a client gets.
 func checkSource(c *cli.Context, p *policy.Policy, source string) error {
-	ask, err := explainRequestOf(c, source)
+	request, err := explainRequestOf(c, source)
 	if err != nil {
 		return err
 	}
-	all, err := daemon.Explain(c.Context, p, ask)
+	explanations, err := daemon.Explain(c.Context, p, request)
 	if err != nil {
 		return err
 	}
 	if c.Bool("json") {
-		return printJSON(c, all)
+		return printJSON(c, explanations)
 	}
-	printExplanations(c.App.Writer, all)
+	printExplanations(c.App.Writer, explanations)
 	return nil
 }

@@ -30,8 +30,9 @@ func usageError(format string, args ...any) error {
 	return usage{fmt.Errorf("shaper: "+format, args...)}
 }
 
-// aboutName makes an error of a command line of the answer of a daemon that has nothing of the name there.
-func aboutName(err error) error {
+// badName turns the answer of a daemon that knows nothing of this name into an error of the command line.
+// Other errors stay as they are.
+func badName(err error) error {
 	if daemon.CodeOf(err) == daemon.CodeNotFound {
 		return usageError("%w", err)
 	}

@@ -52,38 +52,46 @@ func format(c *cli.Context) error {
 	return nil
 }
 
-// filesToFormat reads the files of a command line.
+// printsOneFile reports whether the command prints formatted text. It does so for only one file, since
+// nobody could tell where the next one begins.
+func printsOneFile(c *cli.Context) bool {
+	return !c.Bool("write") && !c.Bool("diff") && !c.Bool("list")
+}
+
+// filesToFormat reads the files of a command line. If the command line names none, these are all files
+// of the policy; a named file comes without those that it includes.
 func filesToFormat(c *cli.Context) ([]policy.File, error) {
-	printed := !c.Bool("write") && !c.Bool("diff") && !c.Bool("list")
 	paths := c.Args().Slice()
 	if len(paths) == 0 {
 		path, _ := configPath(c)
 		files, err := readPolicy(c, path)
-		if err == nil && printed {
+		if err == nil && printsOneFile(c) {
 			files = files[:1]
 		}
 		return files, err
 	}
-	if printed && len(paths) > 1 {
+	if printsOneFile(c) && len(paths) > 1 {
 		return nil, usageError("one file is printed; for several there are -w, -d and -l")
 	}
 	var files []policy.File
 	for _, path := range paths {
-		of, err := readPolicy(c, path)
+		withIncluded, err := readPolicy(c, path)
 		if err != nil {
 			return nil, err
 		}
-		if files = append(files, of[0]); path == "-" && c.Bool("write") {
+		if path == "-" && c.Bool("write") {
 			return nil, usageError("the standard input cannot be written; -w needs a file")
 		}
+		files = append(files, withIncluded[0])
 	}
 	return files, nil
 }
 
-// showFormatted does with the formatted text of a file what the flags say.
+// showFormatted prints text, which is the formatted text of a file. With -l, -d or -w it does what these
+// say instead, but only if the file is not formatted yet.
 func showFormatted(c *cli.Context, file policy.File, text string) error {
 	out := c.App.Writer
-	if !c.Bool("write") && !c.Bool("diff") && !c.Bool("list") {
+	if printsOneFile(c) {
 		_, err := io.WriteString(out, text)
 		return err
 	}
@@ -102,8 +110,8 @@ func showFormatted(c *cli.Context, file policy.File, text string) error {
 	return nil
 }
 
-// replaceFile gives a file another text. Whoever reads it meanwhile reads all of the old one, or all of
-// the new one.
+// replaceFile replaces the text of a file. Somebody who reads the file meanwhile gets all of the old
+// text, or all of the new one. The file behind a symbolic link is replaced, and the link stays.
 func replaceFile(path, text string) (err error) {
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return err
@@ -113,7 +121,7 @@ func replaceFile(path, text string) (err error) {
 		return err
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil { // not wrapped: the file itself can be opened
+	if err != nil { // not wrapped: the exit code would say that the file itself cannot be opened
 		return fmt.Errorf("shaper: cannot write a file beside %s: %v", path, err)
 	}
 	defer func() {
@@ -136,8 +144,8 @@ func replaceFile(path, text string) (err error) {
 
 // keepOwner gives a new file the owner and the mode of the one that it replaces.
 func keepOwner(f *os.File, info os.FileInfo) error {
-	if of, ok := info.Sys().(*syscall.Stat_t); ok {
-		if err := f.Chown(int(of.Uid), int(of.Gid)); err != nil {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		if err := f.Chown(int(stat.Uid), int(stat.Gid)); err != nil {
 			return err
 		}
 	}

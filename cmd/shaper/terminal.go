@@ -11,9 +11,9 @@ import (
 // defaultWidth is the width of a terminal that does not report one.
 const defaultWidth = 80
 
-// widthOf returns how many characters fit into a line: what COLUMNS says, as for ps(1), or else
-// the width of the terminal. ok is false if there is neither: a program or a file takes lines of
-// any length.
+// widthOf returns how many characters fit into a line: what COLUMNS says, as for ps(1), or else the width
+// of the terminal. ok is false if there is neither. Then w is a pipe or a file, which takes lines of any
+// length, and callers need not keep to the width.
 func widthOf(w io.Writer) (width int, ok bool) {
 	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
 		return n, true
@@ -25,16 +25,17 @@ func widthOf(w io.Writer) (width int, ok bool) {
 	return defaultWidth, ok
 }
 
-// sizeOf returns the size of a terminal; ok is false if w is not one.
+// sizeOf returns the size of a terminal; ok is false if w is not one. With --watch, the terminal is behind
+// a screen, and a command's standard output is behind an output.
 func sizeOf(w io.Writer) (size *unix.Winsize, ok bool) {
-	if s, paged := w.(*screen); paged {
+	if s, ok := w.(*screen); ok {
 		w = s.terminal
 	}
-	if o, printed := w.(*output); printed {
+	if o, ok := w.(*output); ok {
 		w = o.Writer
 	}
-	file, isFile := w.(*os.File)
-	if !isFile {
+	file, ok := w.(*os.File)
+	if !ok {
 		return nil, false
 	}
 	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)

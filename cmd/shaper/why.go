@@ -28,7 +28,7 @@ func why(c *cli.Context) error {
 	return ask(c,
 		func(d *daemon.Client, c *cli.Context) (daemon.Why, error) {
 			w, err := d.Why(c.Context, c.Args().First())
-			return w, aboutName(err)
+			return w, badName(err)
 		},
 		func(w io.Writer, why daemon.Why) { writeWrapped(w, why.String()) })
 }
