@@ -138,9 +138,11 @@ func (m *model) next(i int, now time.Duration) offers {
 		place := policy.LastPriority + 1 + policy.DefaultClass("").Priority
 		rivals = append(rivals, rival{offers{items: m.queue[i][:1]}, place, place})
 	}
+	keepsTurn := false
 	for _, k := range m.kids[i] {
 		best, worst := m.gates[k].rank(now)
 		rivals = append(rivals, rival{m.next(k, now), best, worst})
+		keepsTurn = keepsTurn || m.tree[i].kind != unit.Bytes && m.opensSoon(k, now)
 	}
 	bar, none := 1<<30, true // nobody passes a contender that certainly has something and a better place
 	for _, r := range rivals {
@@ -148,7 +150,7 @@ func (m *model) next(i int, now time.Duration) offers {
 			bar, none = min(bar, r.worst), false
 		}
 	}
-	out := offers{none: none}
+	out := offers{none: none || keepsTurn}
 	for _, r := range rivals {
 		if r.best > bar {
 			continue
@@ -165,6 +167,13 @@ func (m *model) next(i int, now time.Duration) offers {
 		}
 	}
 	return out
+}
+
+// opensSoon reports whether a class may offer something in a moment that it does not offer now: the class above may keep its turn
+// for that, and others leave meanwhile that compete with the class above.
+func (m *model) opensSoon(k int, now time.Duration) bool {
+	has := m.next(k, now).items
+	return slices.ContainsFunc(m.next(k, now+patience+doubt).items, func(it *shaper.Item) bool { return !slices.Contains(has, it) })
 }
 
 // left charges an item that has left.
