@@ -146,12 +146,16 @@ func TestMessageKeysFlood(t *testing.T) {
 }
 
 func BenchmarkMessageKeys(b *testing.B) {
-	c := NewClass(start, perRecipient(1<<20, classBy(policy.GCRA, "1000 packets/s")))
+	benchmarkMessages(b, NewClass(start, perRecipient(1<<20, classBy(policy.GCRA, "1000 packets/s"))), packet(1))
+}
+
+// benchmarkMessages lets an item leave a class once for each of many recipients, one after the other.
+func benchmarkMessages(b *testing.B, c *Class, it *Item) {
 	keys := make([]Key, 1<<16)
 	for i := range keys {
 		keys[i] = to(b, c, i)
 	}
-	now, it := start, packet(1)
+	now := start
 	b.ReportAllocs()
 	for i := range b.N {
 		now = now.Add(time.Microsecond)

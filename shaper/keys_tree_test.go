@@ -539,19 +539,5 @@ func BenchmarkMessageKeysBeneath(b *testing.B) {
 	for i := range confs {
 		confs[i].Rate, confs[i].Ceil, confs[i].Algorithm = rateOf("1000 messages/s"), unit.Rate{}, policy.GCRA
 	}
-	otp := tree(confs...)["otp"]
-	keys := make([]Key, 1<<16)
-	for i := range keys {
-		keys[i] = to(b, otp, i)
-	}
-	now, it := start, message(1)
-	b.ReportAllocs()
-	for i := range b.N {
-		now = now.Add(time.Microsecond)
-		key := keys[i%len(keys)]
-		bucket := otp.JoinKey(now, key)
-		bucket.Enter(now, it)
-		it.Left(now)
-		bucket.QuitKey(now, key)
-	}
+	benchmarkMessages(b, tree(confs...)["otp"], message(1))
 }
