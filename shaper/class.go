@@ -168,11 +168,6 @@ func attach(now time.Time, c, parent *Class) {
 	}
 }
 
-// standBeneath makes the buckets of the class stand beneath those of a parent. There are none yet.
-func (k *keys) standBeneath(parent *keys) {
-	k.above, k.conf.Weight = parent, k.class.conf.Weight
-}
-
 // detach makes a class a root. The caller holds the lock of its tree, and the one that the
 // class has as a root.
 func detach(now time.Time, c *Class) {

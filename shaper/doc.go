@@ -37,6 +37,7 @@
 //	share         a class whose budget several processes share
 //	hold          what items wait for
 //	buckets       how many buckets there are, and which is free first
+//	walk          a class with its buckets, their groups, and what waits in them
 //	keys          a bucket for each client
 //	quiet         messages to recipients that have quiet hours wait in groups
 //	sharers       the keys in the bucket that the last ones share, and how they leave it
@@ -45,6 +46,7 @@
 //	messages      what a class does with messages and their answers
 //	class         the class: its policy, and all that belongs to it
 //	slot          which sessions may be open
+//	above         the keys of a class beneath one with buckets
 //	shadow        what a class asks of its shadow
 //	finding       what a class has learned, as a ledger keeps it
 //	lease         a limiter that lets out what a ledger has granted

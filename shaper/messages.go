@@ -108,11 +108,3 @@ func (m Messages) Key(conn *policy.Conn, of *policy.Message) (key Key) {
 func (k *keys) keyOf(conn *policy.Conn, of *policy.Message) policy.Key {
 	return k.per.KeyWith(k.top().secret, conn, of)
 }
-
-// top returns the keys of the topmost class of those that have the same.
-func (k *keys) top() *keys {
-	for k.above != nil {
-		k = k.above
-	}
-	return k
-}
