@@ -57,23 +57,30 @@ func newRate(kind Kind, number fraction, n, d int64, per time.Duration) (Rate, e
 	if err != nil || amount.num/amount.den > maxAmount {
 		return Rate{}, errTooLarge
 	}
-	r := Rate{kind, amount, per}
-	if !r.exact() {
+	r, ok := rateOf(kind, amount, per)
+	if !ok {
 		return Rate{}, errTooPrecise
 	}
 	return r, nil
 }
 
-// exact reports whether Exact can return the rate without overflow, and String can print
-// all its digits.
-func (r Rate) exact() bool {
-	_, ok := mul(int64(r.per), r.amount.den)
-	return ok && r.amount.num <= maxAmount*8 && r.finest()%r.amount.den == 0
+// rateOf returns an amount of units of kind per period. It returns false if Exact could not return
+// that without overflow, or String could not print all its digits.
+func rateOf(kind Kind, amount fraction, per time.Duration) (r Rate, ok bool) {
+	ns, ok := mul(int64(per), amount.den)
+	if !ok || amount.num > maxAmount*8 || finest(kind, per)%amount.den != 0 {
+		return Rate{}, false
+	}
+	r = Rate{kind: kind, amount: amount, per: per}
+	if amount.num > 0 {
+		r.exact = fraction{amount.num, ns}.reduced()
+	}
+	return r, true
 }
 
 // finest returns the largest denominator of an amount that String can print.
-func (r Rate) finest() int64 {
-	if r.kind == Bytes && r.per == time.Second {
+func finest(kind Kind, per time.Duration) int64 {
+	if kind == Bytes && per == time.Second {
 		return 8 * decimals // as bits
 	}
 	return decimals

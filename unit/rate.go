@@ -23,6 +23,7 @@ type Rate struct {
 	kind   Kind
 	amount fraction // units per period
 	per    time.Duration
+	exact  fraction // units per nanosecond, which limiters ask for at each item; 0/0 if the rate is 0
 }
 
 // NewRate returns n units of kind per period. It panics if n is not from 0 to 2^43, or per
@@ -31,7 +32,8 @@ func NewRate(kind Kind, n int64, per time.Duration) Rate {
 	if n < 0 || n > maxAmount || per <= 0 || per > maxPeriod {
 		panic(fmt.Sprintf("unit: no rate: %d %v per %v", n, kind, per))
 	}
-	return Rate{kind, fraction{n, 1}, per}
+	r, _ := rateOf(kind, fraction{n, 1}, per)
+	return r
 }
 
 // BytesPerSecond returns n bytes per second.
@@ -73,11 +75,7 @@ func (r Rate) PerSecond() float64 {
 // Exact returns the rate as a fraction in lowest terms: exactly units per ns nanoseconds.
 // Both are 0 if the rate is 0.
 func (r Rate) Exact() (units, ns int64) {
-	if r.IsZero() {
-		return 0, 0
-	}
-	f := fraction{r.amount.num, int64(r.per) * r.amount.den}.reduced()
-	return f.num, f.den
+	return r.exact.num, r.exact.den
 }
 
 // Time returns how long n units take at this rate, rounded up to a nanosecond. It
@@ -116,16 +114,16 @@ func (r Rate) Below(headroom Percent) Rate {
 		return r
 	}
 	part, whole := int64(100*percent-headroom), int64(100*percent)
-	below := r
 	if amount, err := r.amount.times(part, whole); err == nil {
-		if below.amount = amount; below.exact() {
+		if below, ok := rateOf(r.kind, amount, r.per); ok {
 			return below
 		}
 	}
-	for den := r.finest(); den > 0; den /= 10 {
-		var ok bool
-		if below.amount, ok = r.amount.timesDown(part, whole, den); ok && below.exact() {
-			return below
+	for den := finest(r.kind, r.per); den > 0; den /= 10 {
+		if amount, ok := r.amount.timesDown(part, whole, den); ok {
+			if below, ok := rateOf(r.kind, amount, r.per); ok {
+				return below
+			}
 		}
 	}
 	panic("unit: no rate below " + r.String()) // a rate of whole units always fits
