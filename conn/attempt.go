@@ -69,7 +69,7 @@ func (d *dialling) connect(to netip.AddrPort) (err error) {
 		err = t.upstream.connectUnix(path)
 	case !to.IsValid():
 		err = t.upstream.connectBuiltin(builtins[name])
-	case !t.entrance().permits(to): // since a reload
+	case !t.entrance().allows(to): // since a reload
 		err = errDenied
 	case t.server.isOwn("tcp", to):
 		err = upstream.ErrLoop

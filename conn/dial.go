@@ -127,7 +127,7 @@ func (d *dialling) lookedUp(addrs []upstream.Address, err error) {
 func (d *dialling) tryAddresses(addrs []upstream.Address) {
 	t := d.session
 	d.clock.resolved()
-	addrs = t.entrance().permitted(addrs)
+	addrs = t.entrance().allowed(addrs)
 	nowhere := upstream.ErrFamily
 	if len(addrs) == 0 {
 		nowhere = errDenied

@@ -52,7 +52,7 @@
 //	files        files that the policy names
 //	gate         the bound on sessions (max_sessions)
 //	access       who may connect to unix sockets
-//	permit       where the clients of an entry may go
+//	allow        where the clients of an entry may go
 //	listen       sockets that are bound here or passed by systemd
 //	service      a listener of the policy, as sessions use it
 //	check        a connection that checks an upstream

@@ -21,7 +21,7 @@ import (
 // entrance asks the client of an entry who it is and where it wants to go, and answers it. If the
 // session ends before that answer, the client is told why. entrance is nil if the listener is no
 // entry: the session then leads to the upstreams of the listener, and connected, finish, userName,
-// known, upstream, permitted and permits accept that. The lock of the session guards it.
+// known, upstream, allowed and allows accept that. The lock of the session guards it.
 type entrance struct {
 	session  *tcpSession       // never changes
 	protocol entry.Entry       // nil: it has not begun to speak, or the client has its answer
@@ -285,15 +285,15 @@ func (e *entrance) upstream(at *upstream.Walk) string {
 	return e.to.Upstream()
 }
 
-// permitted returns those of the addresses that the session may dial: all, if it is at no entry.
-func (e *entrance) permitted(addrs []upstream.Address) []upstream.Address {
+// allowed returns those of the addresses that the session may dial: all, if it is at no entry.
+func (e *entrance) allowed(addrs []upstream.Address) []upstream.Address {
 	if e == nil {
 		return addrs
 	}
-	return permitted(&e.session.service.terms.Load().Listener, e.to, addrs)
+	return allowed(&e.session.service.terms.Load().Listener, e.to, addrs)
 }
 
-// permits reports whether the session may dial an address now.
-func (e *entrance) permits(to netip.AddrPort) bool {
+// allows reports whether the session may dial an address now.
+func (e *entrance) allows(to netip.AddrPort) bool {
 	return e == nil || e.session.service.terms.Load().Permits(e.to.Name, to)
 }

@@ -147,7 +147,7 @@ func (t *udpSession) find(leads *upstream.Set) error {
 		return errNotKnown
 	}
 	if isEntry {
-		if addrs = permitted(t.conf, t.key.asked, addrs); len(addrs) == 0 {
+		if addrs = allowed(t.conf, t.key.asked, addrs); len(addrs) == 0 {
 			return errDenied
 		}
 	}

@@ -29,8 +29,8 @@ func seen(names *upstream.Names, to entry.Destination) (addrs []upstream.Address
 	return addrs, len(addrs) > 0
 }
 
-// permitted returns those addresses of a destination that the policy allows.
-func permitted(l *policy.Listener, to entry.Destination, addrs []upstream.Address) []upstream.Address {
+// allowed returns those addresses of a destination that the policy allows.
+func allowed(l *policy.Listener, to entry.Destination, addrs []upstream.Address) []upstream.Address {
 	denied := func(at upstream.Address) bool { return !l.Permits(to.Name, at.AddrPort) }
 	return slices.DeleteFunc(slices.Clone(addrs), denied)
 }
