@@ -12,11 +12,11 @@ import (
 
 // A place is what a connection holds in the class Limits.Open while the connection is open.
 type place struct {
-	class *shaper.Class // Limits.Open, or the connection's bucket in it if the class has per
-	slot  shaper.Slot   // of max_connections
+	class  *shaper.Class // Limits.Open, or the connection's bucket in it if the class has per
+	permit shaper.Permit // of max_connections
 }
 
-// open waits for a slot of max_connections and then for the rate. The caller calls leave
+// open waits for a permit of max_connections and then for the rate. The caller calls leave
 // when the connection closes. If class is nil, open returns a nil place, which leave accepts.
 // The error is that of ctx or wraps a *shaper.RefusedError.
 func open(ctx context.Context, class *shaper.Class, peer policy.Conn) (*place, error) {
@@ -36,16 +36,16 @@ func open(ctx context.Context, class *shaper.Class, peer policy.Conn) (*place, e
 	return p, nil
 }
 
-// acquire waits for a slot as the proxy does, for max_wait at most. If overflow is refuse, acquire does
+// acquire waits for a permit as the proxy does, for max_wait at most. If overflow is refuse, acquire does
 // not wait at all, whereas the proxy waits for 250 ms.
 func (p *place) acquire(ctx context.Context) error {
-	acquired := make(slotOwner, 1)
-	if p.slot.Acquire(p.class, acquired) {
+	acquired := make(permitOwner, 1)
+	if p.permit.Acquire(p.class, acquired) {
 		return nil
 	}
 	conf := p.class.Policy()
 	if conf.OverflowFor(policy.TCP) == policy.Refuse {
-		return noSlot(shaper.ErrQueueFull)
+		return noPermit(shaper.ErrQueueFull)
 	}
 	var patience <-chan time.Time
 	if conf.MaxWait > 0 {
@@ -55,33 +55,33 @@ func (p *place) acquire(ctx context.Context) error {
 	case <-acquired:
 		return nil
 	case <-patience:
-		return noSlot(shaper.ErrTooLong)
+		return noPermit(shaper.ErrTooLong)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// noSlot returns the error of a connection that gets no slot. Its Retry is the longest duration
-// there is, because nobody knows when a slot becomes free.
-func noSlot(reason error) error {
+// noPermit returns the error of a connection that gets no permit. Its Retry is the longest duration
+// there is, because nobody knows when a permit becomes free.
+func noPermit(reason error) error {
 	return fmt.Errorf("client: max_connections are open: %w", &shaper.RefusedError{Reason: reason, Retry: math.MaxInt64})
 }
 
-// leave gives up the place, or the wait for its slot.
+// leave gives up the place, or the wait for its permit.
 func (p *place) leave(now time.Time) {
 	if p == nil {
 		return
 	}
-	p.slot.Release()
+	p.permit.Release()
 	p.class.Quit(now)
 }
 
-// slotOwner receives a value when its slot is acquired. Its capacity is 1, so that the
+// permitOwner receives a value when its permit is acquired. Its capacity is 1, so that the
 // sender never waits.
-type slotOwner chan struct{}
+type permitOwner chan struct{}
 
-// Acquired implements shaper.SlotOwner.
-func (o slotOwner) Acquired() { o <- struct{}{} }
+// Acquired implements shaper.PermitOwner.
+func (o permitOwner) Acquired() { o <- struct{}{} }
 
-// Protocol implements shaper.SlotOwner.
-func (o slotOwner) Protocol() policy.Protocol { return policy.TCP }
+// Protocol implements shaper.PermitOwner.
+func (o permitOwner) Protocol() policy.Protocol { return policy.TCP }

@@ -48,7 +48,7 @@ const dialPause = 20 * time.Millisecond
 func mayPass(err error) bool { return lacksDescriptors(err) || errors.Is(err, unix.EAGAIN) }
 
 // attemptLater tries an address again after a pause. If the process has no descriptor free,
-// clients that wait for a slot may hold them all. Since this session has a slot, it should get
+// clients that wait for a permit may hold them all. Since this session has a permit, it should get
 // the descriptors of the next session that ends.
 func (d *dialling) attemptLater() {
 	t := d.session

@@ -135,8 +135,8 @@ func (t *tcpSession) open() {
 	if !t.watchClient() {
 		return
 	}
-	t.dialling.awaitSlot()
-	if t.stage == queued { // it waits for a slot, perhaps until the address is stale
+	t.dialling.awaitPermit()
+	if t.stage == queued { // it waits for a permit, perhaps until the address is stale
 		t.dialling.search.forget(&t.course)
 	}
 }

@@ -3,7 +3,7 @@ package conn
 import "time"
 
 // dialClock bounds how long a session tries to reach an upstream. The lookup of its name and the
-// connect together may take connect_timeout; the wait for a slot and for the class between them
+// connect together may take connect_timeout; the wait for a permit and for the class between them
 // does not count. The lock of the session guards it.
 type dialClock struct {
 	timeout    time.Duration // what remained of connect_timeout when the upstream was resolved

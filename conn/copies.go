@@ -88,7 +88,7 @@ func (c *copies) expect(n int) {
 
 // follow returns the guest in s of the session that who describes, from a listener; nil if s is nil. It moves the
 // guest that there is. If its upstream class in the shadow changes, follow ends it and returns
-// another one, which has no slot yet.
+// another one, which has no permit yet.
 func (c *copies) follow(s *shadow, who policy.Conn, conf *policy.Listener, now time.Time) *shaper.Guest {
 	if c == nil {
 		return s.guest(who, conf, now)
@@ -100,8 +100,8 @@ func (c *copies) follow(s *shadow, who policy.Conn, conf *policy.Listener, now t
 	return s.guest(who, conf, now)
 }
 
-// reopen asks for a slot in the shadow and connects there, unless the guest has done so. Call
-// it when a session that fails over stays in its class: it keeps its slot and asks for nothing,
+// reopen asks for a permit in the shadow and connects there, unless the guest has done so. Call
+// it when a session that fails over stays in its class: it keeps its permit and asks for nothing,
 // but its guest may be new.
 func (c *copies) reopen(t *tcpSession) {
 	if c != nil {
@@ -110,7 +110,7 @@ func (c *copies) reopen(t *tcpSession) {
 	}
 }
 
-// open asks for a slot in the shadow, unless the guest has done so.
+// open asks for a permit in the shadow, unless the guest has done so.
 func (c *copies) open(t *tcpSession) {
 	if c != nil {
 		c.guest.Open(time.Now(), t.conf.Protocol)

@@ -16,7 +16,7 @@ const leaveGrace = 500 * time.Millisecond
 // listener after the other, and of each one address after the other. The lock of the session
 // guards it.
 //
-// A session waits in this order: slot, name, class, connect. The name comes before the class,
+// A session waits in this order: permit, name, class, connect. The name comes before the class,
 // since it may take long, and a class that counts connections lets nothing else go until the
 // last one has departed.
 type dialling struct {
@@ -33,7 +33,7 @@ type dialling struct {
 func (d *dialling) drive() {
 	switch t := d.session; t.stage {
 	case queued:
-		if t.place.slot.Held() {
+		if t.place.permit.Held() {
 			t.place.taken()
 			d.tryAddress()
 		}
@@ -80,8 +80,8 @@ func (d *dialling) giveUp(now time.Time) {
 	}
 }
 
-// awaitSlot acquires a slot, at once or later, and then tries an address.
-func (d *dialling) awaitSlot() {
+// awaitPermit acquires a permit, at once or later, and then tries an address.
+func (d *dialling) awaitPermit() {
 	if d.session.place.acquire() {
 		d.tryAddress()
 	}
@@ -159,7 +159,7 @@ func (d *dialling) tryAddress() {
 	}
 }
 
-// askClass asks the class whether the connection may go. The session has a slot and an address.
+// askClass asks the class whether the connection may go. The session has a permit and an address.
 func (d *dialling) askClass() {
 	t := d.session
 	t.stage = opening

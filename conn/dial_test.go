@@ -226,7 +226,7 @@ func TestClassByDestination(t *testing.T) {
 }
 
 // A session without a descriptor waits for one, for connect_timeout at most: sessions that
-// wait for a slot may have them all.
+// wait for a permit may have them all.
 func TestDialWithoutDescriptors(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, class("c", fast, "max_connections = 1")+listener("l", "tcp", addr, "c", `connect_timeout = "2s"`))

@@ -10,7 +10,7 @@
 //	info         the open sessions, as people see them
 //	probe        a connection of our own through all of this, for the watchdog
 //	accept       a bound TCP socket, which starts sessions
-//	begin        a session starts: TLS, destination, classes, slot
+//	begin        a session starts: TLS, destination, classes, permit
 //	dial, attempt, failover, race  a session finds an upstream, or the next one if that fails
 //	search       the addresses that a session has still to try
 //	connect      a side connects to an upstream
@@ -23,7 +23,7 @@
 //	greeting     what the client says before the session begins
 //	forwarded    the one request that a client of an entry asks by a URL, and its answer
 //	failed       why an upstream could not be reached
-//	place        the slot of a session in its class (max_connections)
+//	place        the permit of a session in its class (max_connections)
 //	classes      the classes of a session, at its start and after a reload
 //	streams      the relay of bytes
 //	messages     the relay of messages, which the machine of package exchange decides

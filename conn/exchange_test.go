@@ -184,7 +184,7 @@ func TestListenerOfAnotherProtocol(t *testing.T) {
 	}
 }
 
-// A session that waits for its slot while a reload renames its return class has its answers in the class that follows:
+// A session that waits for its permit while a reload renames its return class has its answers in the class that follows:
 // nobody is in the one before.
 func TestReloadWhileQueued(t *testing.T) {
 	addr, conns := listen(t)
@@ -196,7 +196,7 @@ func TestReloadWhileQueued(t *testing.T) {
 		r := run(t, text("back"))
 		first, at := r.open(conns)
 		second := r.dial("l")
-		until(t, "the second waits for its slot", func() bool { return len(r.Sessions()) == 2 })
+		until(t, "the second waits for its permit", func() bool { return len(r.Sessions()) == 2 })
 		old := r.shaper.Class("back")
 		r.reload(text("other"))
 		first.Close()

@@ -11,8 +11,8 @@ import (
 
 // A session fails over if it cannot reach an address: it tries the next address, and then the
 // next upstream. Since rules may ask for the destination, the session enters the classes of an
-// address before it dials it. If its upstream class changes, it gives up its slot, and waits
-// for a slot and its turn in the new class.
+// address before it dials it. If its upstream class changes, it gives up its permit, and waits
+// for a permit and its turn in the new class.
 
 // mayChangeClasses reports whether the classes of the session may be wrong for an address. If
 // no rule asked for the destination when the session began, a reload may have brought one, so
@@ -69,7 +69,7 @@ func (d *dialling) queueAgain() {
 		return
 	}
 	d.search.addrs = append(d.search.addrs, d.race.end()...)
-	d.awaitSlot()
+	d.awaitPermit()
 }
 
 // chooseOurs chooses our side of a connection to an address: marked, and with the address of the

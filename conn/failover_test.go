@@ -163,8 +163,8 @@ func TestFailOverWaitsForTheOtherGap(t *testing.T) {
 	}
 }
 
-// The session gives up its slot of the first class, and waits for one of the second.
-func TestFailOverWaitsForASlot(t *testing.T) {
+// The session gives up its permit of the first class, and waits for one of the second.
+func TestFailOverWaitsForAPermit(t *testing.T) {
 	to, conns := listenOn(t, second)
 	r := run(t, pair("tcp", []string{closedPort(t), to}, class("first", fast, "max_connections = 1"), class("second", fast, "max_connections = 1")))
 	client := r.dial("l")
@@ -178,7 +178,7 @@ func TestFailOverWaitsForASlot(t *testing.T) {
 		t.Errorf("%d sessions are open in the first class", n)
 	}
 	if len(conns) > 0 {
-		t.Error("two are let into one slot")
+		t.Error("two are let into one permit")
 	}
 	client.Close()
 	upstream.Close()
@@ -268,7 +268,7 @@ func TestClassifiedAddressIsDialled(t *testing.T) {
 	asked(t, questions).is(near, far)
 	upstream := next(t, nearConns)
 	r.dial("l")
-	until(t, "the other waits for the slot", func() bool { return r.shaper.Class("first").Stats.Overlimits.Load() == 1 })
+	until(t, "the other waits for the permit", func() bool { return r.shaper.Class("first").Stats.Overlimits.Load() == 1 })
 	asked(t, questions).is(far, near)
 	asked(t, questions) // now the answer before it is known
 	client.Close()
@@ -378,9 +378,9 @@ func TestFailOverInTheShadow(t *testing.T) {
 	}
 }
 
-// A session that fails over into another class of the policy in the shadow has its slot there,
+// A session that fails over into another class of the policy in the shadow has its permit there,
 // and nowhere else. Its class in force may change or not.
-func TestFailOverTakesItsSlotInTheShadow(t *testing.T) {
+func TestFailOverTakesItsPermitInTheShadow(t *testing.T) {
 	to, conns := listenOn(t, second)
 	dead := closedPort(t)
 	two := pair("tcp", []string{dead, to}, class("first", fast, "max_connections = 1"), class("second", fast, "max_connections = 1"))
@@ -390,9 +390,9 @@ func TestFailOverTakesItsSlotInTheShadow(t *testing.T) {
 			classes := r.shade(two)
 			client := r.dial("l")
 			upstream := next(t, conns)
-			until(t, "it has its slot", func() bool { return classes["second"].Sessions() == 1 })
+			until(t, "it has its permit", func() bool { return classes["second"].Sessions() == 1 })
 			if n := classes["first"].Sessions(); n != 0 {
-				t.Errorf("%d sessions have a slot of the first class", n)
+				t.Errorf("%d sessions have a permit of the first class", n)
 			}
 			client.Close()
 			upstream.Close()
@@ -412,7 +412,7 @@ func TestFailOverWithinAClassOfTheShadow(t *testing.T) {
 	next(t, conns)
 	c := classes["c"]
 	if n, waits := c.Sessions(), c.Stats.Overlimits.Load(); n != 1 || waits != 0 {
-		t.Errorf("%d sessions have a slot, and %d waited", n, waits)
+		t.Errorf("%d sessions have a permit, and %d waited", n, waits)
 	}
 }
 
@@ -467,7 +467,7 @@ func TestFailOverOfABucketLetsOthersIn(t *testing.T) {
 		pair("tcp", []string{silent(t), to}, class("first", fast, `parent = "above"`, `per = "connection"`), class("second", fast), `connect_timeout = "400ms"`)
 	r := run(t, text)
 	r.dial("l")
-	until(t, "one has the slot", func() bool { return r.shaper.Class("above").Sessions() == 1 })
+	until(t, "one has the permit", func() bool { return r.shaper.Class("above").Sessions() == 1 })
 	r.dial("l")
 	until(t, "two", func() bool { return len(r.Sessions()) == 2 })
 	next(t, conns)

@@ -8,26 +8,26 @@ import (
 	"shaper/stats"
 )
 
-// place is the slot of a session in its class (max_connections), and the wait for it. The
+// place is the permit of a session in its class (max_connections), and the wait for it. The
 // lock of the session guards it.
 type place struct {
 	session *tcpSession // never changes
-	slot    shaper.Slot
+	permit  shaper.Permit
 	most    alarm // ends a wait that takes too long
 }
 
-// reconnectGrace is how long a session waits for a slot before it is refused. A client may end a session and connect again at
+// reconnectGrace is how long a session waits for a permit before it is refused. A client may end a session and connect again at
 // once, and shaper sees the end of the old connection a moment after the new one.
 const reconnectGrace = 250 * time.Millisecond
 
-// acquire acquires a slot of the class, and reports whether there is one. If not, the session
-// waits: its driver is driven when it has the slot.
+// acquire acquires a permit of the class, and reports whether there is one. If not, the session
+// waits: its driver is driven when it has the permit.
 func (p *place) acquire() bool {
 	t := p.session
 	t.stage = queued
 	class := t.up.flow.Class()
 	t.copies.open(t)
-	if p.slot.Acquire(class, p) {
+	if p.permit.Acquire(class, p) {
 		p.taken()
 		return true
 	}
@@ -44,29 +44,29 @@ func (p *place) acquire() bool {
 	return false
 }
 
-// wait ends the session if it has no slot when so much time has passed.
+// wait ends the session if it has no permit when so much time has passed.
 func (p *place) wait(most time.Duration, reason stats.Reason) {
 	p.most.after(most, p.session, func() {
-		if !p.slot.Held() { // otherwise its driver is about to be driven
+		if !p.permit.Held() { // otherwise its driver is about to be driven
 			p.session.up.refuse(reason)
 		}
 	})
 }
 
-// Acquired implements shaper.SlotOwner: the session has the slot that it has waited for.
+// Acquired implements shaper.PermitOwner: the session has the permit that it has waited for.
 func (p *place) Acquired() { p.session.poller.Revisit(p.session) }
 
-// Protocol implements shaper.SlotOwner.
+// Protocol implements shaper.PermitOwner.
 func (p *place) Protocol() policy.Protocol { return p.session.conf.Protocol }
 
-// taken notes that the session has its slot.
+// taken notes that the session has its permit.
 func (p *place) taken() {
 	p.most.stop()
 	p.session.stage = resolving
 }
 
-// finish implements part: it releases the slot, or gives up the wait for it.
+// finish implements part: it releases the permit, or gives up the wait for it.
 func (p *place) finish(stats.Result) {
 	p.most.stop()
-	p.slot.Release()
+	p.permit.Release()
 }

@@ -300,7 +300,7 @@ func TestClassOfASessionComesBack(t *testing.T) {
 }
 
 // If a listener goes with its class, and comes back with a class of another name, its sessions go there: else both classes
-// would let the whole rate pass. Those that wait for a slot wait there, too.
+// would let the whole rate pass. Those that wait for a permit wait there, too.
 func TestClassRenamedOverTwoReloads(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		r := bare(t)
@@ -323,7 +323,7 @@ func TestClassRenamedOverTwoReloads(t *testing.T) {
 			}
 		}
 		if n := r.shaper.Class("d").Sessions(); n != 1 {
-			t.Errorf("%d sessions have a slot in d, want 1", n)
+			t.Errorf("%d sessions have a permit in d, want 1", n)
 		}
 	})
 }

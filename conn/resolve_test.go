@@ -179,7 +179,7 @@ func TestHangingSecondNameHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// A client that leaves while the name is resolved ends the lookup, and gives up its slot.
+// A client that leaves while the name is resolved ends the lookup, and gives up its permit.
 func TestClientLeavesDuringResolve(t *testing.T) {
 	for name, rules := range lookups {
 		for how, leave := range map[string]func(tcpConn){"reset": reset, "fin": func(c tcpConn) { c.Close() }} {
@@ -192,7 +192,7 @@ func TestClientLeavesDuringResolve(t *testing.T) {
 				r.awaitEnd(stats.Aborted, 1)
 				q.awaitEnd(t)
 				if n, open := r.connections("c"), r.shaper.Class("c").Sessions(); n != 0 || open != 0 {
-					t.Errorf("%d connections are charged, and %d slots are taken", n, open)
+					t.Errorf("%d connections are charged, and %d permits are taken", n, open)
 				}
 			})
 		}
@@ -233,10 +233,10 @@ func TestReloadDuringResolve(t *testing.T) {
 	q.is(to)
 	next(t, conns)
 	if n := old.Stats.Sent[stats.Upstream].Connections.Load() + uint64(old.Sessions()); n != 0 {
-		t.Errorf("%d connections and slots are those of the class that is gone", n)
+		t.Errorf("%d connections and permits are those of the class that is gone", n)
 	}
 	if n, open := r.connections("d"), r.shaper.Class("d").Sessions(); n != 1 || open != 1 {
-		t.Errorf("%d connections and %d slots are those of the new class", n, open)
+		t.Errorf("%d connections and %d permits are those of the new class", n, open)
 	}
 }
 
@@ -276,16 +276,16 @@ func TestRulesDuringResolve(t *testing.T) {
 	}
 }
 
-// A session keeps its slot while its name is resolved. The next one looks its name up when it
-// has a slot.
-func TestSlotDuringResolve(t *testing.T) {
+// A session keeps its permit while its name is resolved. The next one looks its name up when it
+// has a permit.
+func TestPermitDuringResolve(t *testing.T) {
 	to, conns := listen(t)
 	r, questions := asks(t)
 	r.reload(class("c", fast, "max_connections = 1") + listener("l", "tcp", "test:1", "c", `connect_timeout = "1h"`))
 	first := r.dial("l")
 	q := asked(t, questions)
 	send(t, r.dial("l"), "second")
-	until(t, "the second waits for the slot", func() bool { return r.shaper.Class("c").Stats.Overlimits.Load() == 1 })
+	until(t, "the second waits for the permit", func() bool { return r.shaper.Class("c").Stats.Overlimits.Load() == 1 })
 	if len(questions) != 0 || r.shaper.Class("c").Sessions() != 1 {
 		t.Error("the second does not wait")
 	}
@@ -296,7 +296,7 @@ func TestSlotDuringResolve(t *testing.T) {
 	expect(t, next(t, conns), "second")
 }
 
-// A session that has waited for a slot looks its name up again, since that may lead elsewhere
+// A session that has waited for a permit looks its name up again, since that may lead elsewhere
 // by then. Only the class of the address that it dials is charged.
 func TestNameMovesDuringTheWait(t *testing.T) {
 	near, nearConns := listen(t)
@@ -308,7 +308,7 @@ func TestNameMovesDuringTheWait(t *testing.T) {
 	asked(t, questions).is(near)
 	upstream := next(t, nearConns)
 	send(t, r.dial("l"), "moved")
-	until(t, "the other waits for the slot", func() bool { return r.shaper.Class("first").Stats.Overlimits.Load() == 1 })
+	until(t, "the other waits for the permit", func() bool { return r.shaper.Class("first").Stats.Overlimits.Load() == 1 })
 	asked(t, questions).is(far)
 	asked(t, questions) // now the answer before it is known
 	client.Close()

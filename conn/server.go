@@ -214,7 +214,7 @@ func (s *Server) Shutdown(ctx context.Context) (reset int) {
 }
 
 // resetAll resets the open sessions, and the tunnels that still send for ended ones. It returns how
-// many these were. The youngest session goes first: otherwise each slot that becomes free would
+// many these were. The youngest session goes first: otherwise each permit that becomes free would
 // start a session that waits for one.
 func (s *Server) resetAll() (n int) {
 	s.drains.Store(false)

@@ -41,7 +41,7 @@ type tcpSession struct {
 	up, down         direction // upstream and downstream
 	relay            relay
 	streams          streams   // the relay, unless that is one of messages
-	place            place     // its slot in the class
+	place            place     // its permit in the class
 	dialling         *dialling // nil: the session has its upstream, or needs none
 	course           course
 	copies           *copies       // for a policy in the shadow; nil: there is none
@@ -53,7 +53,7 @@ type stage uint8
 
 const (
 	arriving   stage = iota // it greets the client, does the TLS handshake, or finds the destination for the rules
-	queued                  // it waits for a slot (max_connections)
+	queued                  // it waits for a permit (max_connections)
 	resolving               // it waits for the address of an upstream
 	opening                 // it waits for its class, which may count connections
 	connecting              // it dials

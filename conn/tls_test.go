@@ -317,8 +317,8 @@ func TestTLSSwitchedOnAndOff(t *testing.T) {
 	expect(t, next(t, s.conns), "secret")
 }
 
-// Rules see a TLS client as any other. It waits for its slot after its handshake.
-func TestTLSSlots(t *testing.T) {
+// Rules see a TLS client as any other. It waits for its permit after its handshake.
+func TestTLSPermits(t *testing.T) {
 	a := newAuthority(t)
 	addr, conns := listen(t)
 	r := run(t, class("c", fast, "max_connections = 1")+listener("l", "tcp", addr, "c", a.issue("server").terminating()))

@@ -24,12 +24,12 @@ import (
 var (
 	errNotKnown    = errors.New("the address of the upstream is not known yet")
 	errDescriptors = errors.New("UDP sessions already hold half of the descriptors; raise LimitNOFILE (ulimit -n)")
-	errNoSlot      = errors.New("all max_connections of the class are open")
+	errNoPermit    = errors.New("all max_connections of the class are open")
 )
 
 // notOpened returns how a session ends that open has refused with err.
 func notOpened(err error) stats.Result {
-	if err == errNoSlot {
+	if err == errNoPermit {
 		return stats.Overflow
 	}
 	return stats.DialFailed
@@ -54,7 +54,7 @@ func (u *udpSocket) open(key udpKey, client sock.Peer, sv *service) (*udpSession
 }
 
 // begin puts the session into its classes, dials, and registers it. If it fails, it undoes
-// everything. Datagrams do not wait for a slot: without one it fails before it makes a socket.
+// everything. Datagrams do not wait for a permit: without one it fails before it makes a socket.
 func (t *udpSession) begin(leads *upstream.Set) (err error) {
 	if err := t.find(leads); err != nil {
 		return err
@@ -287,13 +287,13 @@ func (t *udpSession) connect(to netip.AddrPort) (*net.UDPConn, error) {
 	return c.(*net.UDPConn), nil
 }
 
-// join acquires a slot in the class, dials, and registers the session.
+// join acquires a permit in the class, dials, and registers the session.
 func (t *udpSession) join(up *shaper.Class) error {
 	switch {
 	case up == nil:
 		return net.ErrClosed
-	case !t.slot.Acquire(up, t):
-		return errNoSlot
+	case !t.permit.Acquire(up, t):
+		return errNoPermit
 	}
 	if err := t.dial(); err != nil {
 		return err

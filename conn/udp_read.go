@@ -149,9 +149,9 @@ func (u *udpSocket) begin(key udpKey, client sock.Peer) (one *udpSession) {
 		u.server.warn(sv, sv.terms.Load().Name, noPort, []any{"client", key.client, "err", err})
 	case isOfSource(err):
 		u.server.warn(sv, sv.terms.Load().Name, unreachable, []any{"client", key.client, "err", err})
-	case err != errNoSlot && u.conf().Mode.IsEntry():
+	case err != errNoPermit && u.conf().Mode.IsEntry():
 		u.server.warn(sv, sv.terms.Load().Name, unreachable, []any{"client", key.client, "err", fmt.Errorf("dial %v: %w", key.asked, err)})
-	case err != errNoSlot && !errors.Is(err, net.ErrClosed):
+	case err != errNoPermit && !errors.Is(err, net.ErrClosed):
 		u.server.warn(sv, sv.terms.Load().Name, unreachable, []any{"client", key.client, "upstream", sv.terms.Load().Upstream, "err", err})
 	}
 	sv.stats.Ended[notOpened(err)].Add(1)

@@ -35,7 +35,7 @@ type udpSession struct {
 
 	// Safe for concurrent use.
 	up, down udpDirection
-	slot     shaper.Slot
+	permit   shaper.Permit
 	guest    atomic.Pointer[shaper.Guest] // in the shadow of a policy; nil: there is none
 	ended    atomic.Bool
 
@@ -55,19 +55,19 @@ func (t *udpSession) quit() {
 	t.at.Quit()
 }
 
-// quitClasses gives up the slot of the session, and quits its classes.
+// quitClasses gives up the permit of the session, and quits its classes.
 func (t *udpSession) quitClasses() {
-	t.slot.Release()
+	t.permit.Release()
 	now := time.Now()
 	t.up.quit(now)
 	t.down.quit(now)
 	t.guest.Swap(nil).End(now, true)
 }
 
-// Acquired implements shaper.SlotOwner. Nobody calls it, since the session never waits.
+// Acquired implements shaper.PermitOwner. Nobody calls it, since the session never waits.
 func (t *udpSession) Acquired() {}
 
-// Protocol implements shaper.SlotOwner.
+// Protocol implements shaper.PermitOwner.
 func (t *udpSession) Protocol() policy.Protocol { return policy.UDP }
 
 // enter registers a session with its socket and with the server. The socket comes first: once
@@ -162,7 +162,7 @@ func (t *udpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 	now := time.Now()
 	if gone[oldUp.Named()] && up != oldUp {
 		up = up.Join(now, who)
-		t.slot.Move(up)
+		t.permit.Move(up)
 		t.up.move(now, up)
 		if len(t.socket.server.marks.of()) > 0 {
 			t.remark()

@@ -17,7 +17,7 @@ type Why struct {
 	Class string `json:"class"`
 	Items int64  `json:"items"` // what waits in the class and beneath it
 	Bytes int64  `json:"bytes"`
-	// Sessions is how many sessions wait for a slot in the class and in those above it.
+	// Sessions is how many sessions wait for a permit in the class and in those above it.
 	Sessions int    `json:"waiting_sessions,omitempty"`
 	From     string `json:"from"` // the class in which the next item waits
 	// At is when that item leaves if nothing else comes; zero if time alone never lets it leave.

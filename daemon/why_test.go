@@ -61,7 +61,7 @@ class = "otp"
 	}
 }
 
-// The summary of a class whose slots are taken does not say that nothing waits.
+// The summary of a class whose permits are taken does not say that nothing waits.
 func TestWhyCountsSessions(t *testing.T) {
 	now := time.Now()
 	for want, w := range map[string]Why{

@@ -13,7 +13,7 @@ type Waiting struct {
 	Oldest time.Duration // how long the item has waited that came first; 0 if none waits
 	Drain  time.Duration // how long it takes until the last of it leaves, as Estimate.Drain says of each class: the longest Duration if it never does
 	// For is what holds up the item that is to leave first; nil if it waits only for its turn. If no item waits, but sessions wait
-	// for a slot of the class, it is that.
+	// for a permit of the class, it is that.
 	For *stats.Hold
 }
 
@@ -42,8 +42,8 @@ func (s *Shaper) Waiting(now time.Time, of *Class) map[*Class]Waiting {
 	}
 	for _, c := range classes {
 		if _, ok := all[c]; !ok {
-			if slots := c.Status().Waits(now); slots != nil {
-				all[c] = Waiting{For: slots}
+			if permits := c.Status().Waits(now); permits != nil {
+				all[c] = Waiting{For: permits}
 			}
 		}
 	}

@@ -161,10 +161,10 @@ func TestDrainOfATree(t *testing.T) {
 }
 
 // A class waits for what holds up the item that is to leave first of all beneath it. If that waits only for its turn, so does the
-// class. It does not wait for the slots of a class beneath it.
+// class. It does not wait for the permits of a class beneath it.
 func TestHoldOfATree(t *testing.T) {
 	confs := []policy.Class{named("top", leakyClass("1GB/s")), under("top", named("hour", leakyClass("1 packets/h"))),
-		under("top", named("minute", leakyClass("1 packets/min"))), under("top", named("off", leakyClass("0 packets/s"))), under("top", named("slots", withSlots(leakyClass("1GB/s"), 1)))}
+		under("top", named("minute", leakyClass("1 packets/min"))), under("top", named("off", leakyClass("0 packets/s"))), under("top", named("permits", withPermits(leakyClass("1GB/s"), 1)))}
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		wantHold := func(when, class, want string) {
 			t.Helper()
@@ -179,9 +179,9 @@ func TestHoldOfATree(t *testing.T) {
 				t.Errorf("%s: %s waits for %s, want %s", when, class, got, want)
 			}
 		}
-		take(t, s.Class("slots"), 2, 1)
+		take(t, s.Class("permits"), 2, 1)
 		wantHold("sessions wait", "top", "nothing")
-		wantHold("sessions wait", "slots", "max_connections of class slots")
+		wantHold("sessions wait", "permits", "max_connections of class permits")
 		s.Class("off").Enter(time.Now(), &Item{Cost: Cost{Packets: 1}, Owner: &noting{}})
 		wantHold("nobody knows for how long", "top", "0 packets/s of class off")
 		holdIn(t, s.Class("hour"), Cost{Packets: 1})

@@ -59,15 +59,15 @@ func (b Buckets) Soonest(now time.Time, conn policy.Conn, from iter.Seq[netip.Ad
 
 // freedom is how free a bucket is for one more session.
 type freedom struct {
-	waiting  int       // sessions that come first for a slot, or for which there is none
+	waiting  int       // sessions that come first for a permit, or for which there is none
 	at       time.Time // when its next item leaves
 	sessions int64     // that have joined it
 }
 
 // freedomOf returns how free a bucket is. The caller holds the lock of the tree.
 func freedomOf(now time.Time, c *Class) freedom {
-	f := freedom{sessions: c.joined.Load(), waiting: c.slots.waiters.Len()}
-	if c.slots.isFull() {
+	f := freedom{sessions: c.joined.Load(), waiting: c.permits.waiters.Len()}
+	if c.permits.isFull() {
 		f.waiting++
 	}
 	cost := unitCost(c.kind)

@@ -48,18 +48,18 @@ func TestSoonest(t *testing.T) {
 	}
 }
 
-// A class without slots left makes its bucket the last choice.
-func TestSoonestHasASlot(t *testing.T) {
-	c := NewClass(start, withSlots(perBind(leakyClass("10 packets/s")), 1))
-	var slots [3]waiter
-	for i := range slots {
+// A class without permits left makes its bucket the last choice.
+func TestSoonestHasAPermit(t *testing.T) {
+	c := NewClass(start, withPermits(perBind(leakyClass("10 packets/s")), 1))
+	var permits [3]waiter
+	for i := range permits {
 		got := c.Buckets().Soonest(start, policy.Conn{}, slices.Values(ours[:2]))
 		if got != ours[i%2] {
 			t.Errorf("session %d is at %v, want %v", i, got, ours[i%2])
 		}
-		slots[i].Acquire(c.Join(start, policy.Conn{Bind: got}), &slots[i])
+		permits[i].Acquire(c.Join(start, policy.Conn{Bind: got}), &permits[i])
 	}
-	slots[1].Release()
+	permits[1].Release()
 	if got := c.Buckets().Soonest(start, policy.Conn{}, slices.Values(ours[:2])); got != ours[1] {
 		t.Errorf("the next session is at %v, want %v", got, ours[1])
 	}

@@ -48,7 +48,7 @@ type Class struct {
 	former     *Class  // the class that this one has replaced; nil: none
 	heir       *Class  // the class that has replaced this one, and goes on from where it was; nil: none
 	shadow     shadow  // computes what the class would do; nil: the class does it
-	slots              // which sessions are open, and which wait for a slot
+	permits            // which sessions are open, and which wait for a permit
 	membership         // what only a bucket has
 
 	node // the place in the tree; it says itself which lock guards what
@@ -103,7 +103,7 @@ func (t *terms) Reads() *policy.Reads { return t.reads.Load() }
 func newClass(conf policy.Class, counters *Tally, makeShadow shadowMaker) *Class {
 	c := &Class{Stats: counters.Stats, terms: terms{name: conf.Name}, tally: counters, makeShadow: makeShadow}
 	c.node.init(c, conf.Rate.Kind())
-	c.slots.of, c.backing.class = c, c
+	c.permits.of, c.backing.class = c, c
 	return c
 }
 
@@ -162,7 +162,7 @@ func attach(now time.Time, c, parent *Class) {
 	}
 	c.node.attach(now, &parent.node)
 	moveInFlight(now, parent, c.inFlight)
-	parent.count(c.open)                       // all of them have their slots: above a root nobody waits
+	parent.count(c.open)                       // all of them have their permits: above a root nobody waits
 	if c.bucketOf == nil && c.quietOf == nil { // these have the tally of their class
 		c.tally.above.Store(parent.tally)
 	}

@@ -45,7 +45,7 @@
 //	idle          what a class remembers of buckets that nobody uses
 //	messages      what a class does with messages and their answers
 //	class         the class: its policy, and all that belongs to it
-//	slot          which sessions may be open
+//	permit        which sessions may be open
 //	above         the keys of a class beneath one with buckets
 //	shadow        what a class asks of its shadow
 //	finding       what a class has learned, as a ledger keeps it

@@ -102,20 +102,20 @@ func (g gone) unshareClass(now time.Time, c *Class, share Share) (used bool) {
 	return false
 }
 
-// LetIn lets sessions get slots again in a class that Shaper.Apply has removed. The class
-// gives no slots until the caller has moved the sessions that belong elsewhere: their
-// places are not free for others before.
-func (p *slots) LetIn() {
+// LetIn lets sessions get permits again in a class that Shaper.Apply has removed. The class
+// gives no permits until the caller has moved the sessions that belong elsewhere: before
+// that, nobody else can have the permits of those sessions.
+func (p *permits) LetIn() {
 	root := p.of.lock()
 	p.removed = false
-	var next []*Slot
+	var next []*Permit
 	withBuckets(p.of, func(c *Class) { next = append(next, c.admit()...) })
 	root.mu.Unlock()
 	notify(next)
 }
 
-// keepOut makes the class give no slots until LetIn.
-func (p *slots) keepOut() {
+// keepOut makes the class give no permits until LetIn.
+func (p *permits) keepOut() {
 	defer p.of.lock().mu.Unlock()
 	p.removed = true
 }
@@ -143,10 +143,10 @@ func (g gone) isUsed(c *Class) bool {
 }
 
 // hasUsers reports whether somebody is in the class or in one of its buckets: has joined it, waits there, or has or wants
-// a slot. The lock of the tree is held.
+// a permit. The lock of the tree is held.
 func (c *Class) hasUsers() bool {
 	k := c.keys
-	return c.joined.Load() > 0 || c.waiting > 0 || c.places > 0 || c.slots.queued > 0 ||
+	return c.joined.Load() > 0 || c.waiting > 0 || c.admitted > 0 || c.permits.queued > 0 ||
 		k != nil && (len(k.active) > 0 || k.shared != nil && k.shared.joined.Load() > 0)
 }
 

@@ -172,9 +172,9 @@ func TestClassStaysWhileUsed(t *testing.T) {
 	}
 }
 
-// Sessions that wait for a slot of a class that is gone get none of those that a reload moves, also in a later one.
-func TestSlotsOfAClassThatIsGone(t *testing.T) {
-	one, other := named("one", withSlots(leakyClass("1MB/s"), 1)), named("other", withSlots(leakyClass("1MB/s"), 1))
+// Sessions that wait for a permit of a class that is gone get none of those that a reload moves, also in a later one.
+func TestPermitsOfAClassThatIsGone(t *testing.T) {
+	one, other := named("one", withPermits(leakyClass("1MB/s"), 1)), named("other", withPermits(leakyClass("1MB/s"), 1))
 	inBubble(t, func(t *testing.T, s *Shaper) {
 		all := append(take(t, s.Class("one"), 1, 1), take(t, s.Class("one"), 1, 0)...)
 		letIn := func(gone []*Class) {

@@ -9,9 +9,9 @@ import (
 	"shaper/unit"
 )
 
-// A Guest is a session in a trial. It waits for a slot as the session would, and for its
+// A Guest is a session in a trial. It waits for a permit as the session would, and for its
 // class if that counts connections. What it sends meanwhile enters afterwards. When the
-// session has really ended, the guest keeps its slot until all that it has sent would
+// session has really ended, the guest keeps its permit until all that it has sent would
 // have left and been answered. The lock of its trial guards it.
 type Guest struct {
 	// Up is what the session sends to the upstream, Down what comes back.
@@ -19,21 +19,21 @@ type Guest struct {
 
 	trial   *Trial
 	class   *Class // towards the upstream; nil: no class of the trial limits the session
-	slot    Slot   // in class
+	permit  Permit // in class
 	speaks  policy.Protocol
 	opening *Copy    // the connection, while it waits for its class; nil: it does not
 	copies  []*Copy  // those that wait, or whose answer has not come
 	joined  []*Class // buckets to quit
 	orphans int      // copies that it had when the session ended
-	timeout event    // it has waited for its slot for max_wait
+	timeout event    // it has waited for its permit for max_wait
 
 	// How far it is.
-	asked        bool // it has asked for its slot
-	asksAgain    bool // each datagram asks for a slot, until it has got one
-	waitsForSlot bool
-	connected    bool // the connection has entered its class
-	ending       bool // the session has really ended
-	gone         bool // it would have been refused, or has ended
+	asked          bool // it has asked for its permit
+	asksAgain      bool // each datagram asks for a permit, until it has got one
+	waitsForPermit bool
+	connected      bool // the connection has entered its class
+	ending         bool // the session has really ended
+	gone           bool // it would have been refused, or has ended
 }
 
 // Guest returns the guest of a session that is in two classes of the trial; nil for none.
@@ -65,7 +65,7 @@ func (g *Guest) Join(now time.Time, c *Class, who policy.Conn) *Class {
 
 // Follow moves a session that fails over, and has sent nothing yet, to two other classes.
 // It returns false if the class towards the upstream changes. Then the session needs
-// another guest, which asks for a slot again. A session that would have been refused
+// another guest, which asks for a permit again. A session that would have been refused
 // stays refused.
 func (g *Guest) Follow(now time.Time, who policy.Conn, up, down *Class) bool {
 	up, down = g.Join(now, up, who), g.Join(now, down, who)
@@ -76,14 +76,14 @@ func (g *Guest) Follow(now time.Time, who policy.Conn, up, down *Class) bool {
 	return g.gone || up == g.class
 }
 
-// Open asks for a slot, as a session of this protocol would. A second call does nothing.
+// Open asks for a permit, as a session of this protocol would. A second call does nothing.
 func (g *Guest) Open(now time.Time, protocol policy.Protocol) {
 	defer g.trial.at(now).Unlock()
 	if g.asked {
 		return
 	}
 	g.asked, g.speaks = true, protocol
-	if g.asksAgain = protocol == policy.UDP; g.asksAgain || g.class == nil || g.gone || g.slot.Acquire(g.class, g) {
+	if g.asksAgain = protocol == policy.UDP; g.asksAgain || g.class == nil || g.gone || g.permit.Acquire(g.class, g) {
 		return
 	}
 	conf := g.class.Policy()
@@ -92,38 +92,38 @@ func (g *Guest) Open(now time.Time, protocol policy.Protocol) {
 		g.class.tally.lose(stats.QueueFull, &Cost{})
 		g.finish()
 	default:
-		g.waitsForSlot = true
+		g.waitsForPermit = true
 		if g.timeout.of = g; conf.MaxWait > 0 {
 			g.trial.schedule(g.trial.latest.Add(time.Duration(conf.MaxWait)), &g.timeout)
 		}
 	}
 }
 
-// Stay gives a slot to a session that was open before the trial began, even if no slot is
+// Stay gives a permit to a session that was open before the trial began, even if no permit is
 // free.
 func (g *Guest) Stay(now time.Time) {
 	defer g.trial.at(now).Unlock()
 	g.asked, g.connected = true, true
 	if g.class != nil && !g.gone {
-		g.slot.Hold(g.class)
+		g.permit.Hold(g.class)
 	}
 }
 
-// happen is the event that the guest has waited too long for a slot. It ends the guest.
+// happen is the event that the guest has waited too long for a permit. It ends the guest.
 func (g *Guest) happen() {
 	g.class.tally.lose(stats.MaxWait, &Cost{})
 	g.finish()
 }
 
-// Acquired implements SlotOwner. What the session has sent meanwhile enters now.
+// Acquired implements PermitOwner. What the session has sent meanwhile enters now.
 func (g *Guest) Acquired() {
-	g.waitsForSlot = false
+	g.waitsForPermit = false
 	g.trial.unschedule(&g.timeout)
 	g.drive()
 	g.endIfDone()
 }
 
-// Protocol implements SlotOwner.
+// Protocol implements PermitOwner.
 func (g *Guest) Protocol() policy.Protocol { return g.speaks }
 
 // End says that the session has really ended. If it ended cleanly, what it has sent still
@@ -203,11 +203,11 @@ func (s *Source) Send(now time.Time, cost Cost) {
 	}
 }
 
-// acquires asks for a slot for a client of datagrams, which does not wait for one. It
+// acquires asks for a permit for a client of datagrams, which does not wait for one. It
 // reports whether the client has it.
 func (g *Guest) acquires() bool {
-	if g.asksAgain = !g.slot.Acquire(g.class, g); g.asksAgain {
-		g.slot.Release()
+	if g.asksAgain = !g.permit.Acquire(g.class, g); g.asksAgain {
+		g.permit.Release()
 	}
 	return !g.asksAgain
 }

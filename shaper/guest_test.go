@@ -10,7 +10,7 @@ import (
 // Sessions that have ended, with what still waits for them in the shadow, take no more
 // memory than the longest queue, however many there are.
 func TestGuestsAreBounded(t *testing.T) {
-	conf := withSlots(withQueue(leakyClass("1 messages/h"), 10, 0), 1)
+	conf := withPermits(withQueue(leakyClass("1 messages/h"), 10, 0), 1)
 	conf.Overflow = policy.Wait
 	trial := NewTrial(start, []policy.Class{conf})
 	c := trial.Classes()[0]
@@ -29,7 +29,7 @@ func TestGuestsAreBounded(t *testing.T) {
 }
 
 // The same holds for what waits in the class itself, from sessions that do not wait for a
-// slot.
+// permit.
 func TestGuestsThatHaveEndedAreBounded(t *testing.T) {
 	conf := withQueue(leakyClass("1 messages/h"), 10, 0)
 	conf.Overflow = policy.Wait
@@ -54,7 +54,7 @@ func TestGuestsThatHaveEndedAreBounded(t *testing.T) {
 	}
 }
 
-// copiesOf returns how many copies wait for a slot of a class.
+// copiesOf returns how many copies wait for a permit of a class.
 func copiesOf(c *Class) (n int) {
 	for e := c.waiters.Front(); e != nil; e = e.Next() {
 		g := e.Value.owner.(*Guest)
@@ -63,10 +63,10 @@ func copiesOf(c *Class) (n int) {
 	return n
 }
 
-// Sessions that wait for a slot and go on sending block no more copies than may wait in a
+// Sessions that wait for a permit and go on sending block no more copies than may wait in a
 // class. When the first of them ends, all that have ended meanwhile go on.
 func TestGuestsThatAreHeldUpAreBounded(t *testing.T) {
-	conf := withSlots(withQueue(tokenClass("1000000 messages/s", 1_000_000), 10, 0), 1)
+	conf := withPermits(withQueue(tokenClass("1000000 messages/s", 1_000_000), 10, 0), 1)
 	conf.Overflow = policy.Wait
 	trial := NewTrial(start, []policy.Class{conf})
 	c := trial.Classes()[0]
@@ -86,8 +86,8 @@ func TestGuestsThatAreHeldUpAreBounded(t *testing.T) {
 		g.End(at(ms), true)
 	}
 	guests[0].End(at(2*ms), true)
-	if c.waiters.Len() != 0 || c.places != 0 || trial.blocked != 0 || trial.orphans != 0 {
-		t.Errorf("%d sessions wait, %d have a place, %d copies are blocked, and %d belong to sessions that have ended", c.waiters.Len(), c.places, trial.blocked, trial.orphans)
+	if c.waiters.Len() != 0 || c.admitted != 0 || trial.blocked != 0 || trial.orphans != 0 {
+		t.Errorf("%d sessions wait, %d are admitted, %d copies are blocked, and %d belong to sessions that have ended", c.waiters.Len(), c.admitted, trial.blocked, trial.orphans)
 	}
 	if n := c.Stats.Wait.Read().Count; n < maxCopies {
 		t.Errorf("%d messages have left, want those that were blocked", n)

@@ -17,7 +17,7 @@ const (
 	HoldQuiet    = "quiet"       // the recipient has quiet hours
 	HoldHint     = "hints"       // the provider has said how much remains of its limit
 	HoldStore    = "shared"      // the store of the fleet has granted nothing, or is away
-	HoldSlots    = "max_connections"
+	HoldPermits  = "max_connections"
 )
 
 // inWords says what somebody waits for. A limit that is not here has its own words: "600 messages/h".
@@ -28,7 +28,7 @@ var inWords = map[string]string{
 	HoldQuiet:    "quiet hours",
 	HoldHint:     "a hint of the provider",
 	HoldStore:    "the store of its fleet",
-	HoldSlots:    "sessions to end",
+	HoldPermits:  "sessions to end",
 }
 
 // A hold is what something waits for: the limit that lets it leave last.

@@ -391,8 +391,8 @@ func TestKeysQuitWhileAnItemLeaves(t *testing.T) {
 }
 
 // Each bucket has its own max_connections.
-func TestKeysHaveSlots(t *testing.T) {
-	c := NewClass(start, perSource(10, withSlots(leakyClass("10 connections/s"), 1)))
+func TestKeysHavePermits(t *testing.T) {
+	c := NewClass(start, perSource(10, withPermits(leakyClass("10 connections/s"), 1)))
 	a, b := c.Join(start, client(1)), c.Join(start, client(2))
 	held := take(t, a, 2, 1)
 	take(t, b, 1, 1)
@@ -401,7 +401,7 @@ func TestKeysHaveSlots(t *testing.T) {
 	}
 	held[0].Release()
 	wantHeld(t, held, false, true)
-	conf := perSource(10, withSlots(leakyClass("10 connections/s"), 2))
+	conf := perSource(10, withPermits(leakyClass("10 connections/s"), 2))
 	more := take(t, a, 1, 0)
 	c.Set(start, conf)
 	wantHeld(t, more, true)

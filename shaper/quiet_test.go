@@ -546,7 +546,7 @@ func (s *answeredMeanwhile) moveInFlight(now time.Time, _ int) {
 	}
 }
 
-// An answer that comes while a class begins to count what it inherits takes no slot for ever.
+// An answer that comes while a class begins to count what it inherits takes no room for ever.
 func TestAnswerWhileAReplacementBegins(t *testing.T) {
 	confs := promotions(t, "in_flight = 1\n")
 	s := newShaper()

@@ -14,7 +14,7 @@ func (c *Class) Set(now time.Time, conf policy.Class) {
 	c.set(now, conf)
 	c.update(now)
 	root.wake(now)
-	var next []*Slot
+	var next []*Permit
 	withBuckets(c, func(c *Class) { next = append(next, c.admit()...) })
 	root.mu.Unlock()
 	notify(next)

@@ -17,9 +17,9 @@ type shadow interface {
 	offer(now time.Time, cost Cost, from *Source, asks bool)
 	// answered says that the oldest item without an answer has its answer at now.
 	answered(now time.Time)
-	// occupy acquires a slot. It returns nil if there is none, and the session is not patient:
+	// occupy acquires a permit. It returns nil if there is none, and the session is not patient:
 	// it would have been refused.
-	occupy(patient bool) *Slot
+	occupy(patient bool) *Permit
 	// isBusy reports whether copies wait at now.
 	isBusy(now time.Time) bool
 	// isUsed reports whether what has left or will leave there still matters at now.

@@ -246,9 +246,9 @@ func TestShadowIsBounded(t *testing.T) {
 }
 
 // A shadow counts max_connections too, and does not enforce it.
-func TestShadowOfSlots(t *testing.T) {
+func TestShadowOfPermits(t *testing.T) {
 	for overflow, want := range map[policy.Overflow]wouldBe{policy.Wait: {delayed: 2}, policy.Refuse: {delayed: 2, full: 2}} {
-		conf := withSlots(inShadow(leakyClass("1KB/s")), 1)
+		conf := withPermits(inShadow(leakyClass("1KB/s")), 1)
 		conf.Overflow = overflow
 		c := NewClass(start, conf)
 		take(t, c, 3, 3)

@@ -160,7 +160,7 @@ func (s *Shaper) Unshare(share Share) (used bool) {
 //
 // Apply returns the classes that are gone and in which somebody may be, from this call or from earlier ones. They go on
 // as they were, under the same parent, until nobody uses them any more; with their shares, until Unshare takes these. A session
-// that waits for a slot in one of them waits until the caller moves the slot or calls LetIn.
+// that waits for a permit in one of them waits until the caller moves the permit or calls LetIn.
 func (s *Shaper) Apply(confs []policy.Class) (gone []*Class) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

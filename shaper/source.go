@@ -327,9 +327,9 @@ func (g *Guest) drive() {
 	g.Down.drive()
 }
 
-// isWaiting reports whether the session waits for its slot, or its connection for its
+// isWaiting reports whether the session waits for its permit, or its connection for its
 // class. Until then, nothing that it sends may enter.
-func (g *Guest) isWaiting() bool { return g.waitsForSlot || g.opening != nil }
+func (g *Guest) isWaiting() bool { return g.waitsForPermit || g.opening != nil }
 
 // endIfDone ends the guest if its session has ended and nothing more can come of it.
 func (g *Guest) endIfDone() {
@@ -356,7 +356,7 @@ func (g *Guest) finish() {
 	if g.gone {
 		return
 	}
-	g.gone, g.waitsForSlot = true, false
+	g.gone, g.waitsForPermit = true, false
 	g.trial.orphans -= g.orphans
 	now := g.trial.latest
 	for len(g.copies) > 0 {
@@ -366,7 +366,7 @@ func (g *Guest) finish() {
 	g.Down.forget()
 	g.Up.quitBucket()
 	g.trial.unschedule(&g.timeout)
-	g.slot.Release()
+	g.permit.Release()
 	for _, c := range g.joined {
 		c.Quit(now)
 		g.trial.expect(c)

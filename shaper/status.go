@@ -23,12 +23,12 @@ func (s Status) Why(now time.Time) Why {
 	root, now := c.lockAt(now)
 	root.next(now)
 	still := rehearse(now, root, &c.node)
-	sessions, slots := slotHolds(&c.slots)
+	sessions, permits := permitHolds(&c.permits)
 	root.mu.Unlock()
 	// From here on all is about copies, without the lock.
 	w := still.why(still.nodes[&c.node])
 	w.Exact = w.Exact && !still.changesBefore(w.At)
-	w.Sessions, w.Path = sessions, append(w.Path, slots...)
+	w.Sessions, w.Path = sessions, append(w.Path, permits...)
 	return w
 }
 
@@ -45,7 +45,7 @@ func (s Status) Oldest() (came time.Time) {
 
 // Waits returns what the next item waits for at now. It looks at the queues of the class, of its
 // buckets and of its groups. If only classes beneath have items, it returns what holds those up in
-// this class and above. If no item waits, but sessions wait for a slot of the class or of
+// this class and above. If no item waits, but sessions wait for a permit of the class or of
 // one of its buckets, it returns that. Waits
 // returns nil if nothing waits, or only for its turn. If something waits
 // in more than a thousand buckets, Waits looks at a thousand of them, and at the one whose turn is
@@ -55,8 +55,8 @@ func (s Status) Waits(now time.Time) *stats.Hold {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	if c.waiting == 0 {
-		if c.slots.queued > 0 {
-			return hold{&c.conf, HoldSlots, limit.Never}.reading()
+		if c.permits.queued > 0 {
+			return hold{&c.conf, HoldPermits, limit.Never}.reading()
 		}
 		return nil
 	}
@@ -80,7 +80,7 @@ func (s Status) Waits(now time.Time) *stats.Hold {
 // WhyWithKey explains what an item of one unit would wait for if it came to the class at now, on a connection. m is that item; nil
 // if it is no message, or if nothing is known of it. The time is an estimate of when the item leaves, behind all that
 // waits before it; see Estimate. The backlog is what waits in the queue to which it would come. If it would not wait, or only for its turn, nothing holds it
-// up. Sessions that wait for a slot do not count.
+// up. Sessions that wait for a permit do not count.
 func (s Status) WhyWithKey(now time.Time, conn policy.Conn, m *policy.Message) Why {
 	c := s.class
 	root, now := c.lockAt(now)

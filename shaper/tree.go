@@ -17,7 +17,7 @@ import (
 // locks of all roots that were, are or will be above it. Shaper.Apply does so, and keys
 // when a bucket comes or goes.
 //
-// Locks are taken in this order: Shaper, Slot, tree, Trial, tree in that Trial, pacer.
+// Locks are taken in this order: Shaper, Permit, tree, Trial, tree in that Trial, pacer.
 // Only Shaper.Apply locks two trees of which none is in a Trial of the other.
 type node struct {
 	class *Class

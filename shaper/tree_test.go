@@ -183,9 +183,9 @@ func TestTreeSharesOfAll(t *testing.T) {
 	})
 }
 
-// TestTreeSharesBetweenSlots lets assured rates become due between two departures of the
+// TestTreeSharesBetweenDepartures lets assured rates become due between two departures of the
 // parent, at two levels.
-func TestTreeSharesBetweenSlots(t *testing.T) {
+func TestTreeSharesBetweenDepartures(t *testing.T) {
 	inner := func(parent, name, rate string) policy.Class {
 		return ceiling("20 messages/s", under(parent, named(name, leakyClass(rate+" messages/s"))))
 	}

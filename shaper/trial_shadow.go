@@ -59,17 +59,17 @@ func (s *trialShadow) moveInFlight(now time.Time, n int) {
 }
 
 // occupy implements shadow.
-func (s *trialShadow) occupy(patient bool) *Slot {
-	slot := new(Slot)
-	if !slot.Acquire(s.in, nobody{}) && !patient {
-		slot.Release()
+func (s *trialShadow) occupy(patient bool) *Permit {
+	permit := new(Permit)
+	if !permit.Acquire(s.in, nobody{}) && !patient {
+		permit.Release()
 		s.in.tally.lose(stats.QueueFull, &Cost{})
 		return nil
 	}
-	return slot
+	return permit
 }
 
-// nobody waits for a slot that only counts.
+// nobody waits for a permit that only counts.
 type nobody struct{}
 
 func (nobody) Acquired()                 {}
@@ -81,7 +81,7 @@ func (s *trialShadow) isBusy(now time.Time) bool {
 	return s.in.queue.Len() > 0
 }
 
-// isUsed implements shadow. Sessions, slots and what is in flight are those of the real class.
+// isUsed implements shadow. Sessions, permits and what is in flight are those of the real class.
 func (s *trialShadow) isUsed(now time.Time) bool {
 	defer s.trial.at(now).Unlock()
 	root := s.in.lock()

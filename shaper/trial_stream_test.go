@@ -64,7 +64,7 @@ func (p *proxy) relays(s streamScript, back *Class) {
 type relayed struct {
 	proxy    *proxy
 	class    *Class
-	slot     Slot
+	permit   Permit
 	opening  bool // its connection waits for its class
 	open     bool
 	closing  bool // nothing more comes
@@ -134,18 +134,18 @@ func (x *relayed) overflow(refused *relayedWay, reason stats.Reason) {
 	x.end()
 }
 
-// begin asks for a slot.
+// begin asks for a permit.
 func (x *relayed) begin() {
 	conf := x.class.Policy()
 	switch {
-	case x.slot.Acquire(x.class, x):
+	case x.permit.Acquire(x.class, x):
 		x.admitted()
 	case conf.OverflowFor(policy.TCP) != policy.Wait:
 		x.class.tally.lose(stats.QueueFull, &Cost{})
 		x.end()
 	case conf.MaxWait > 0:
 		x.proxy.plan(x.proxy.now.Add(time.Duration(conf.MaxWait)), func() {
-			if !x.slot.Held() && !x.over {
+			if !x.permit.Held() && !x.over {
 				x.class.tally.lose(stats.MaxWait, &Cost{})
 				x.end()
 			}
@@ -182,7 +182,7 @@ func (x *relayed) end() {
 		return
 	}
 	x.over = true
-	x.slot.Release()
+	x.permit.Release()
 	x.up.flow.Cancel(x.proxy.now)
 	x.down.flow.Cancel(x.proxy.now)
 	x.up.flow.Class().Quit(x.proxy.now)
@@ -288,8 +288,8 @@ func TestTrialCountsStreams(t *testing.T) {
 			if !got.is(want) {
 				t.Fatalf("%s: the trial counts %s, and the class in force %s", c.Name(), got, want)
 			}
-			if c.Sessions() != 0 || c.places != 0 || c.Backlog().Items != 0 {
-				t.Fatalf("%s: %d sessions, %d places and %d waiting items remain", c.Name(), c.Sessions(), c.places, c.Backlog().Items)
+			if c.Sessions() != 0 || c.admitted != 0 || c.Backlog().Items != 0 {
+				t.Fatalf("%s: %d sessions, %d admitted and %d waiting items remain", c.Name(), c.Sessions(), c.admitted, c.Backlog().Items)
 			}
 			if k := c.Buckets().Keys(at(240 * time.Hour)); k != 0 {
 				t.Fatalf("%s: %d keys remain", c.Name(), k)

@@ -62,7 +62,7 @@ type planned struct {
 type proxied struct {
 	proxy   *proxy
 	class   *Class
-	slot    Slot
+	permit  Permit
 	open    bool
 	over    bool
 	input   []scriptedMessage // what has come and was not taken yet
@@ -149,11 +149,11 @@ func (p *proxy) first() int {
 	return first
 }
 
-// begin asks for a slot.
+// begin asks for a permit.
 func (x *proxied) begin() {
 	conf := x.class.Policy()
 	switch {
-	case x.slot.Acquire(x.class, x):
+	case x.permit.Acquire(x.class, x):
 		x.open = true
 	case conf.OverflowFor(x.proxy.protocol) != policy.Wait:
 		x.refuse(stats.QueueFull)
@@ -173,7 +173,7 @@ func (x *proxied) refuse(reason stats.Reason) {
 
 func (x *proxied) end() {
 	x.over = true
-	x.slot.Release()
+	x.permit.Release()
 }
 
 func (x *proxied) Protocol() policy.Protocol { return x.proxy.protocol }
@@ -355,8 +355,8 @@ func TestTrialCountsWhatThePolicyDoes(t *testing.T) {
 			if !got.is(want) {
 				t.Fatalf("%s: the trial counts %s, and the class in force %s", c.Name(), got, want)
 			}
-			if c.InFlight() != 0 || c.Sessions() != 0 || c.places != 0 {
-				t.Fatalf("%s: %d items in flight, %d sessions and %d places remain", c.Name(), c.InFlight(), c.Sessions(), c.places)
+			if c.InFlight() != 0 || c.Sessions() != 0 || c.admitted != 0 {
+				t.Fatalf("%s: %d items in flight, %d sessions and %d admitted ones remain", c.Name(), c.InFlight(), c.Sessions(), c.admitted)
 			}
 		}
 	})
@@ -370,7 +370,7 @@ func (w wouldBe) String() string {
 }
 
 // A class with shadow counts what waits while too much is in flight, and which sessions
-// find no slot, as the same class does in force.
+// find no permit, as the same class does in force.
 func TestShadowOfAnswers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		conf := withQueue(leakyClass("20 messages/s"), rapid.Int64Range(1, 10).Draw(t, "queue"), 0)
@@ -408,13 +408,13 @@ func TestShadowOfAnswers(t *testing.T) {
 	})
 }
 
-// A session that a class with shadow would have refused takes no slot away from others.
-func TestShadowOfSlotsThatAreRefused(t *testing.T) {
-	conf := withSlots(inShadow(leakyClass("1KB/s")), 1)
+// A session that a class with shadow would have refused takes no permit away from others.
+func TestShadowOfPermitsThatAreRefused(t *testing.T) {
+	conf := withPermits(inShadow(leakyClass("1KB/s")), 1)
 	conf.Overflow = policy.Refuse
 	c := NewClass(start, conf)
-	var first, refused, next Slot
-	for _, s := range []*Slot{&first, &refused} {
+	var first, refused, next Permit
+	for _, s := range []*Permit{&first, &refused} {
 		if !s.Acquire(c, nobody{}) {
 			t.Fatal("the class with shadow enforces max_connections")
 		}
@@ -422,12 +422,12 @@ func TestShadowOfSlotsThatAreRefused(t *testing.T) {
 	first.Release()
 	next.Acquire(c, nobody{})
 	if got := of(c.Status().Shadow(start)); got.full != 1 {
-		t.Errorf("the shadow refuses %d sessions, want 1, since the third finds the place of the first", got.full)
+		t.Errorf("the shadow refuses %d sessions, want 1, since the third gets the permit of the first", got.full)
 	}
 	refused.Release()
 	next.Release()
-	if n := c.shadow.class().places; n != 0 {
-		t.Errorf("%d places remain taken", n)
+	if n := c.shadow.class().admitted; n != 0 {
+		t.Errorf("%d remain admitted", n)
 	}
 }
 
@@ -450,10 +450,10 @@ func TestShadowRefusesTheSameSessions(t *testing.T) {
 	} {
 		conf := leakyClass(x.rate)
 		conf.Overflow = x.overflow
-		own, above := inShadow(withSlots(conf, 1)), inShadow(withSlots(named("above", leakyClass(x.rate)), 1))
+		own, above := inShadow(withPermits(conf, 1)), inShadow(withPermits(named("above", leakyClass(x.rate)), 1))
 		for _, classes := range [][]*Class{NewTree(start, []policy.Class{own}), NewTree(start, []policy.Class{above, under("above", named("c", conf))})} {
 			for range 2 {
-				new(Slot).Acquire(classes[len(classes)-1], speaker(x.protocol))
+				new(Permit).Acquire(classes[len(classes)-1], speaker(x.protocol))
 			}
 			if got := of(classes[0].Status().Shadow(start)); got.full != x.refused {
 				t.Errorf("%s, %s, %q, %d classes: the shadow refuses %d sessions, want %d", x.rate, x.protocol, x.overflow, len(classes), got.full, x.refused)
@@ -462,17 +462,17 @@ func TestShadowRefusesTheSameSessions(t *testing.T) {
 	}
 }
 
-// speaker is the owner of a slot, whose session speaks this protocol.
+// speaker is the owner of a permit, whose session speaks this protocol.
 type speaker policy.Protocol
 
 func (speaker) Acquired()                   {}
 func (s speaker) Protocol() policy.Protocol { return policy.Protocol(s) }
 
-// A session whose messages never get an answer gives back its slot and what it had in
+// A session whose messages never get an answer gives back its permit and what it had in
 // flight when it ends. What one session blocks is bounded.
 func TestGuestWithoutAnswers(t *testing.T) {
 	for _, clean := range []bool{true, false} {
-		conf := withSlots(withQueue(leakyClass("100 messages/s"), 10, 0), 1)
+		conf := withPermits(withQueue(leakyClass("100 messages/s"), 10, 0), 1)
 		conf.Overflow, conf.InFlight = policy.Wait, 3
 		trial := NewTrial(start, []policy.Class{conf})
 		c := trial.Classes()[0]
@@ -493,8 +493,8 @@ func TestGuestWithoutAnswers(t *testing.T) {
 		first.End(at(time.Second), clean)
 		second.End(at(2*time.Second), clean)
 		trial.CatchUp(at(24 * time.Hour))
-		if c.InFlight() != 0 || c.places != 0 || c.Backlog().Items != 0 || len(trial.events) != 0 {
-			t.Errorf("clean %v: %d items in flight, %d places, %d waiting items and %d events remain", clean, c.InFlight(), c.places, c.Backlog().Items, len(trial.events))
+		if c.InFlight() != 0 || c.admitted != 0 || c.Backlog().Items != 0 || len(trial.events) != 0 {
+			t.Errorf("clean %v: %d items in flight, %d admitted sessions, %d waiting items and %d events remain", clean, c.InFlight(), c.admitted, c.Backlog().Items, len(trial.events))
 		}
 	}
 }

@@ -17,8 +17,8 @@ type Why struct {
 	From    string    // the class in which the next item waits
 	At      time.Time // when it leaves, if nothing else comes; limit.Never if time alone never lets it leave
 	Exact   bool      // At is no estimate, and no schedule changes a rate before
-	Path    []Hold    // what holds it up, from its own class to the root; then the classes that have no slot free
-	// Sessions is how many sessions wait for a slot in the class and in those above it (max_connections).
+	Path    []Hold    // what holds it up, from its own class to the root; then the classes that have no permit free
+	// Sessions is how many sessions wait for a permit in the class and in those above it (max_connections).
 	Sessions int
 }
 
@@ -43,7 +43,7 @@ const (
 	ByInFlight Cause = "in_flight"       // so many requests have no answer
 	ByWriting  Cause = "writing"         // an item before it is being written
 	BySiblings Cause = "siblings"        // others that compete for the class come first
-	BySlots    Cause = "max_connections" // sessions wait until others end
+	ByPermits  Cause = "max_connections" // sessions wait until others end
 	ByChildren Cause = "children"        // no class beneath it in which something waits lets anything leave
 )
 
@@ -111,9 +111,9 @@ func nextSection(conf *policy.Class, from time.Time) time.Time {
 	return marked.NextChange(from)
 }
 
-// slotHolds returns the classes that have no slot free, from one to the root, and how many sessions wait there.
+// permitHolds returns the classes that have no permit free, from one to the root, and how many sessions wait there.
 // The caller holds the lock of the tree.
-func slotHolds(p *slots) (waiting int, all []Hold) {
+func permitHolds(p *permits) (waiting int, all []Hold) {
 	for ; p != nil; p = p.above() {
 		text := fmt.Sprintf("max_connections allows %d, and all are taken", p.most)
 		switch {
@@ -123,7 +123,7 @@ func slotHolds(p *slots) (waiting int, all []Hold) {
 			continue
 		}
 		waiting += p.queued
-		all = append(all, Hold{p.of.name, BySlots, time.Time{}, fmt.Sprintf("%s; sessions that wait for one to end: %d", text, p.queued)})
+		all = append(all, Hold{p.of.name, ByPermits, time.Time{}, fmt.Sprintf("%s; sessions that wait for one to end: %d", text, p.queued)})
 	}
 	return waiting, all
 }

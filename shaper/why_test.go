@@ -292,18 +292,18 @@ func TestWhyOfBuckets(t *testing.T) {
 	}
 }
 
-// A class without a free slot says so, and how many sessions wait there, also above the class that is
+// A class without a free permit says so, and how many sessions wait there, also above the class that is
 // asked for.
-func TestWhyOfSlots(t *testing.T) {
-	parent, a, b := threeSlots()
+func TestWhyOfPermits(t *testing.T) {
+	parent, a, b := threePermits()
 	take(t, b, 2, 2)
 	if w := a.Status().Why(start); w.Sessions != 0 || len(w.Path) != 0 {
-		t.Errorf("slots are free: %+v", w)
+		t.Errorf("permits are free: %+v", w)
 	}
 	take(t, a, 4, 2)
 	want := []Hold{
-		{"a", BySlots, time.Time{}, "max_connections allows 2, and all are taken; sessions that wait for one to end: 2"},
-		{"parent", BySlots, time.Time{}, "max_connections allows 4, and all are taken; sessions that wait for one to end: 0"},
+		{"a", ByPermits, time.Time{}, "max_connections allows 2, and all are taken; sessions that wait for one to end: 2"},
+		{"parent", ByPermits, time.Time{}, "max_connections allows 4, and all are taken; sessions that wait for one to end: 0"},
 	}
 	if w := a.Status().Why(start); w.Sessions != 2 || !slices.Equal(w.Path, want) || w.Items != 0 || w.At.After(start) {
 		t.Errorf("two wait: %+v, want %+v", w, want)

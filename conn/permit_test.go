@@ -39,7 +39,7 @@ func TestMaxConnections(t *testing.T) {
 	expect(t, next(t, conns), "fourth")
 }
 
-// A class that refuses resets sessions without a slot. A session that leaves while it waits
+// A class that refuses resets sessions without a permit. A session that leaves while it waits
 // gives up its place in the queue.
 func TestMaxConnectionsRefused(t *testing.T) {
 	addr, conns := listen(t)
@@ -97,7 +97,7 @@ func reconnectingAtOnce(t *testing.T) {
 	}
 }
 
-func TestResetWhileWaitingForASlot(t *testing.T) {
+func TestResetWhileWaitingForAPermit(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, forward(addr, fast)+class("one", fast, "max_connections = 1")+listener("m", "tcp", addr, "one"))
 	first, second, third := r.dial("m"), r.dial("m"), r.dial("m")
@@ -112,7 +112,7 @@ func TestResetWhileWaitingForASlot(t *testing.T) {
 	expect(t, next(t, conns), "3")
 }
 
-// A UDP session without a slot does not wait for one.
+// A UDP session without a permit does not wait for one.
 func TestMaxConnectionsOfDatagrams(t *testing.T) {
 	t.Parallel()
 	r := run(t, class("c", fast, "max_connections = 1")+listener("l", "udp", policy.Echo, "c", `idle_timeout = "1s"`))
@@ -129,10 +129,10 @@ func TestMaxConnectionsOfDatagrams(t *testing.T) {
 	expectDatagram(t, second, "z")
 }
 
-// If a class is removed, its sessions take their slots along to the new class.
-func TestSlotsOfARemovedClass(t *testing.T) { virtually(t, slotsOfARemovedClass) }
+// If a class is removed, its sessions take their permits along to the new class.
+func TestPermitsOfARemovedClass(t *testing.T) { virtually(t, permitsOfARemovedClass) }
 
-func slotsOfARemovedClass(t *testing.T) {
+func permitsOfARemovedClass(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, class("c", fast, "max_connections = 1")+listener("l", "tcp", addr, "c"))
 	r.open(conns)
@@ -150,15 +150,15 @@ func slotsOfARemovedClass(t *testing.T) {
 	if n := r.shaper.Class("d").Sessions(); n != 2 {
 		t.Errorf("%d are open in the new class", n)
 	}
-	reset(third) // otherwise it gets a slot when the others end
+	reset(third) // otherwise it gets a permit when the others end
 	until(t, "it has left", func() bool { return len(r.Sessions()) == 2 })
 }
 
 // A client that has sent a FIN and nothing else stops waiting after leaveGrace. A client stops
 // waiting after max_wait.
-func TestLeavingTheQueueForASlot(t *testing.T) { virtually(t, leavingTheQueueForASlot) }
+func TestLeavingTheQueueForAPermit(t *testing.T) { virtually(t, leavingTheQueueForAPermit) }
 
-func leavingTheQueueForASlot(t *testing.T) {
+func leavingTheQueueForAPermit(t *testing.T) {
 	addr, conns := listen(t)
 	for _, test := range []struct {
 		key, sends string
@@ -185,11 +185,11 @@ func leavingTheQueueForASlot(t *testing.T) {
 	}
 }
 
-// What a client has sent waits with it, even after its FIN. A client that gets its slot in
+// What a client has sent waits with it, even after its FIN. A client that gets its permit in
 // time is no longer bound by max_wait.
-func TestWaitingForASlotWithAnEnd(t *testing.T) { virtually(t, waitingForASlotWithAnEnd) }
+func TestWaitingForAPermitWithAnEnd(t *testing.T) { virtually(t, waitingForAPermitWithAnEnd) }
 
-func waitingForASlotWithAnEnd(t *testing.T) {
+func waitingForAPermitWithAnEnd(t *testing.T) {
 	addr, conns := listen(t)
 	r := run(t, class("c", fast, "max_connections = 1", `max_wait = "1s"`)+listener("l", "tcp", addr, "c"))
 	first, upstream := r.open(conns)

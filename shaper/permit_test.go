@@ -12,37 +12,37 @@ import (
 	"shaper/policy"
 )
 
-// waiter counts how often it is told that it has its slot.
+// waiter counts how often it is told that it has its permit.
 type waiter struct {
-	Slot
+	Permit
 	told int
 }
 
 func (s *waiter) Acquired()                 { s.told++ }
 func (s *waiter) Protocol() policy.Protocol { return policy.TCP }
 
-func withSlots(conf policy.Class, n int) policy.Class {
+func withPermits(conf policy.Class, n int) policy.Class {
 	conf.MaxConnections = n
 	return conf
 }
 
-// slots returns a tree of two children with 2 and 3 slots, under a parent with 4.
-func threeSlots() (parent, a, b *Class) {
+// permits returns a tree of two children with 2 and 3 permits, under a parent with 4.
+func threePermits() (parent, a, b *Class) {
 	all := NewTree(start, []policy.Class{
-		named("parent", withSlots(leakyClass("1MB/s"), 4)),
-		named("a", withSlots(under("parent", leakyClass("100KB/s")), 2)),
-		named("b", withSlots(under("parent", leakyClass("100KB/s")), 3)),
+		named("parent", withPermits(leakyClass("1MB/s"), 4)),
+		named("a", withPermits(under("parent", leakyClass("100KB/s")), 2)),
+		named("b", withPermits(under("parent", leakyClass("100KB/s")), 3)),
 	})
 	return all[0], all[1], all[2]
 }
 
-// take asks for slots. It fails unless exactly so many of the first get theirs at once.
+// take asks for permits. It fails unless exactly so many of the first get theirs at once.
 func take(t *testing.T, class *Class, n, had int) (all []*waiter) {
 	t.Helper()
 	for i := range n {
 		s := new(waiter)
 		if got := s.Acquire(class, s); got != (i < had) {
-			t.Errorf("Acquire of slot %d of %s returns %v", i, class.Name(), got)
+			t.Errorf("Acquire of permit %d of %s returns %v", i, class.Name(), got)
 		}
 		all = append(all, s)
 	}
@@ -53,37 +53,37 @@ func wantHeld(t *testing.T, all []*waiter, held ...bool) {
 	t.Helper()
 	for i, s := range all {
 		if s.Held() != held[i] {
-			t.Errorf("Held of slot %d is %v", i, s.Held())
+			t.Errorf("Held of permit %d is %v", i, s.Held())
 		}
 	}
 }
 
-// A class in which sessions wait for slots waits, though no item does. The classes above do not.
-func TestWaitsForASlot(t *testing.T) {
-	parent, a, _ := threeSlots()
+// A class in which sessions wait for permits waits, though no item does. The classes above do not.
+func TestWaitsForAPermit(t *testing.T) {
+	parent, a, _ := threePermits()
 	take(t, a, 2, 2)
 	holds(t, a.Status().Waits(start), "", "", 0)
 	last := take(t, a, 1, 0)
-	holds(t, a.Status().Waits(start), "a", HoldSlots, -1)
+	holds(t, a.Status().Waits(start), "a", HoldPermits, -1)
 	holds(t, parent.Status().Waits(start), "", "", 0)
 	last[0].Release()
 	holds(t, a.Status().Waits(start), "", "", 0)
 }
 
 // Sessions that wait in a bucket wait in its class.
-func TestWaitsForASlotOfABucket(t *testing.T) {
-	c := NewClass(start, perSource(9, withSlots(leakyClass("1 messages/s"), 2)))
+func TestWaitsForAPermitOfABucket(t *testing.T) {
+	c := NewClass(start, perSource(9, withPermits(leakyClass("1 messages/s"), 2)))
 	busy, other := c.Join(start, client(1)), c.Join(start, client(2))
 	open := take(t, busy, 2, 2)
 	take(t, other, 1, 1)
 	holds(t, c.Status().Waits(start), "", "", 0)
 	first, second := take(t, busy, 1, 0)[0], take(t, busy, 1, 0)[0]
-	holds(t, c.Status().Waits(start), "test", HoldSlots, -1)
-	want := []Hold{{"test", BySlots, time.Time{}, "max_connections allows 2 for each bucket, and all of some are taken; sessions that wait for one to end: 2"}}
+	holds(t, c.Status().Waits(start), "test", HoldPermits, -1)
+	want := []Hold{{"test", ByPermits, time.Time{}, "max_connections allows 2 for each bucket, and all of some are taken; sessions that wait for one to end: 2"}}
 	if w := c.Status().Why(start); w.Sessions != 2 || !slices.Equal(w.Path, want) {
 		t.Errorf("two wait: %+v", w)
 	}
-	open[0].Release() // the first gets a slot
+	open[0].Release() // the first gets a permit
 	second.Move(other)
 	wantHeld(t, []*waiter{first, second}, true, true)
 	holds(t, c.Status().Waits(start), "", "", 0)
@@ -92,8 +92,8 @@ func TestWaitsForASlotOfABucket(t *testing.T) {
 	}
 }
 
-func TestSlotsOfAClass(t *testing.T) {
-	_, a, _ := threeSlots()
+func TestPermitsOfAClass(t *testing.T) {
+	_, a, _ := threePermits()
 	all := take(t, a, 4, 2)
 	all[0].Release()
 	wantHeld(t, all, false, true, true, false)
@@ -107,10 +107,10 @@ func TestSlotsOfAClass(t *testing.T) {
 	take(t, a, 2, 1)
 }
 
-// A full parent holds up its children's sessions. They get slots in the order in which
+// A full parent holds up its children's sessions. They get permits in the order in which
 // they came.
-func TestSlotsOfAParent(t *testing.T) {
-	parent, a, b := threeSlots()
+func TestPermitsOfAParent(t *testing.T) {
+	parent, a, b := threePermits()
 	inA := take(t, a, 3, 2)
 	inB := take(t, b, 3, 2)
 	last := take(t, parent, 1, 0)
@@ -124,29 +124,29 @@ func TestSlotsOfAParent(t *testing.T) {
 	wantHeld(t, inA, false, false, true)
 }
 
-// More slots, or no bound, take effect at once. Fewer slots throw nobody out.
-func TestSlotsAreSet(t *testing.T) {
-	_, a, _ := threeSlots()
+// More permits, or no bound, take effect at once. Fewer permits throw nobody out.
+func TestPermitsAreSet(t *testing.T) {
+	_, a, _ := threePermits()
 	all := take(t, a, 6, 2)
-	a.Set(start, withSlots(a.Policy(), 3))
+	a.Set(start, withPermits(a.Policy(), 3))
 	wantHeld(t, all, true, true, true, false, false, false)
-	a.Set(start, withSlots(a.Policy(), 1))
+	a.Set(start, withPermits(a.Policy(), 1))
 	all[0].Release()
 	all[1].Release()
 	wantHeld(t, all, false, false, true, false, false, false)
-	a.Set(start, withSlots(a.Policy(), 0))
-	wantHeld(t, all, false, false, true, true, true, true) // as many as the parent has slots
+	a.Set(start, withPermits(a.Policy(), 0))
+	wantHeld(t, all, false, false, true, true, true, true) // as many as the parent has permits
 }
 
-func TestSlotMoves(t *testing.T) {
-	_, a, b := threeSlots()
+func TestPermitMoves(t *testing.T) {
+	_, a, b := threePermits()
 	all := take(t, a, 3, 2)
 	full := take(t, b, 2, 2) // the parent is full too
-	all[0].Move(b)           // gets a slot there although none is free; its slot in a is free, but none of the parent
+	all[0].Move(b)           // gets a permit there although none is free; its permit in a is free, but none of the parent
 	wantHeld(t, all, true, true, false)
 	full[0].Release()
 	wantHeld(t, all, true, true, true)
-	elsewhere := NewClass(start, withSlots(leakyClass("1MB/s"), 1))
+	elsewhere := NewClass(start, withPermits(leakyClass("1MB/s"), 1))
 	for _, s := range all {
 		s.Move(elsewhere)
 	}
@@ -157,10 +157,10 @@ func TestSlotMoves(t *testing.T) {
 
 // A reload that moves classes moves the sessions too: those that are open and those that
 // wait.
-func TestSlotsOnReload(t *testing.T) {
+func TestPermitsOnReload(t *testing.T) {
 	confs := func(parentOfA string) []policy.Class {
 		return []policy.Class{
-			named("one", withSlots(leakyClass("1MB/s"), 1)), named("two", withSlots(leakyClass("1MB/s"), 3)),
+			named("one", withPermits(leakyClass("1MB/s"), 1)), named("two", withPermits(leakyClass("1MB/s"), 3)),
 			named("a", under(parentOfA, leakyClass("100KB/s"))), named("b", under("one", leakyClass("100KB/s"))),
 		}
 	}
@@ -175,12 +175,12 @@ func TestSlotsOnReload(t *testing.T) {
 	take(t, s.Class("a"), 2, 1)
 }
 
-// TestSlotsUnderAnyUse holds three rules. No class is above its bound unless the bound was
+// TestPermitsUnderAnyUse holds three rules. No class is above its bound unless the bound was
 // lowered or sessions were moved there. No session waits that need not. No session is
 // overtaken by one that came to its class later.
-func TestSlotsUnderAnyUse(t *testing.T) {
+func TestPermitsUnderAnyUse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		parent, a, b := threeSlots()
+		parent, a, b := threePermits()
 		classes := []*Class{parent, a, b}
 		var all []*waiter
 		pick := func(t *rapid.T) *Class { return classes[rapid.IntRange(0, 2).Draw(t, "class")] }
@@ -199,13 +199,13 @@ func TestSlotsUnderAnyUse(t *testing.T) {
 			},
 			"raise": func(t *rapid.T) {
 				c := pick(t)
-				c.Set(start, withSlots(c.Policy(), c.Policy().MaxConnections+rapid.IntRange(0, 2).Draw(t, "more")))
+				c.Set(start, withPermits(c.Policy(), c.Policy().MaxConnections+rapid.IntRange(0, 2).Draw(t, "more")))
 			},
 			"": func(t *rapid.T) {
-				holdSlots(t, all, classes)
+				holdPermits(t, all, classes)
 				for _, c := range classes {
-					if c.places > c.conf.MaxConnections {
-						t.Fatalf("in %s %d of %d places are taken", c.Name(), c.places, c.conf.MaxConnections)
+					if c.admitted > c.conf.MaxConnections {
+						t.Fatalf("in %s %d are admitted, and %d is the most", c.Name(), c.admitted, c.conf.MaxConnections)
 					}
 				}
 			},
@@ -213,10 +213,10 @@ func TestSlotsUnderAnyUse(t *testing.T) {
 	})
 }
 
-// holdSlots fails unless the classes count correctly which sessions have which places, no
+// holdPermits fails unless the classes count correctly which classes have admitted which sessions, no
 // session waits that need not, and all are in the order in which they came.
-func holdSlots(t *rapid.T, all []*waiter, classes []*Class) {
-	open, places := map[*Class]int{}, map[*Class]int{}
+func holdPermits(t *rapid.T, all []*waiter, classes []*Class) {
+	open, admitted := map[*Class]int{}, map[*Class]int{}
 	waits, queued := map[*Class]bool{}, map[*Class]int{}
 	for _, s := range all {
 		if !s.Held() {
@@ -231,15 +231,15 @@ func holdSlots(t *rapid.T, all []*waiter, classes []*Class) {
 		default:
 			waits[s.class] = true
 		}
-		for c := s.class; c != nil && &c.slots != s.waitsIn; c = c.Parent() {
-			if places[c]++; s.Held() {
+		for c := s.class; c != nil && &c.permits != s.waitsIn; c = c.Parent() {
+			if admitted[c]++; s.Held() {
 				open[c]++
 			}
 		}
 	}
 	for _, c := range classes {
-		if open[c] != c.open || places[c] != c.places {
-			t.Fatalf("%s counts %d open sessions and %d places, want %d and %d", c.Name(), c.open, c.places, open[c], places[c])
+		if open[c] != c.open || admitted[c] != c.admitted {
+			t.Fatalf("%s counts %d open sessions and %d admitted ones, want %d and %d", c.Name(), c.open, c.admitted, open[c], admitted[c])
 		}
 		if queued[c] != c.queued {
 			t.Fatalf("%s counts %d sessions that wait there, want %d", c.Name(), c.queued, queued[c])
@@ -247,18 +247,18 @@ func holdSlots(t *rapid.T, all []*waiter, classes []*Class) {
 	}
 }
 
-// TestSlotsUnderAnyReload moves three classes under each other and elsewhere, with other
+// TestPermitsUnderAnyReload moves three classes under each other and elsewhere, with other
 // bounds, while some sessions wait.
-func TestSlotsUnderAnyReload(t *testing.T) {
+func TestPermitsUnderAnyReload(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := NewOnRuntimeTimer()
 		defer s.Close()
 		draw := func(what string, n int) int { return rapid.IntRange(0, n).Draw(t, what) }
 		apply := func() (removed []*Class) {
 			parents := [][]string{{"", "root"}, {"", "root", "a"}, {"", "root", "a", "b"}}
-			confs := []policy.Class{named("root", withSlots(leakyClass("1MB/s"), draw("bound", 5)))}
+			confs := []policy.Class{named("root", withPermits(leakyClass("1MB/s"), draw("bound", 5)))}
 			for i, names := range parents {
-				conf := withSlots(leakyClass("100KB/s"), draw("bound", 3))
+				conf := withPermits(leakyClass("100KB/s"), draw("bound", 3))
 				conf.Parent = names[draw("parent", len(names)-1)]
 				confs = append(confs, named("abc"[i:i+1], conf))
 			}
@@ -280,31 +280,31 @@ func TestSlotsUnderAnyReload(t *testing.T) {
 				}
 			},
 			"reload": func(*rapid.T) { apply() },
-			"":       func(t *rapid.T) { holdSlots(t, all, s.Classes()) },
+			"":       func(t *rapid.T) { holdPermits(t, all, s.Classes()) },
 		})
 	})
 }
 
-// A session that got a place in its class first gets the next place above first, even if
+// A session that its class admits first is the next one that the class above admits, even if
 // others have come to the class since.
-func TestSlotsInOrder(t *testing.T) {
-	parent, _, b := threeSlots()
+func TestPermitsInOrder(t *testing.T) {
+	parent, _, b := threePermits()
 	above := take(t, parent, 2, 2)
 	inB := take(t, b, 4, 2) // the parent is full
-	above[0].Release()      // the third of b gets its place
+	above[0].Release()      // the third of b gets its permit
 	inB = append(inB, take(t, b, 1, 0)...)
-	above[1].Release() // nobody gets its place: b is full
+	above[1].Release() // nobody gets its permit: b is full
 	wantHeld(t, inB, true, true, true, false, false)
 	inB[0].Release()
 	wantHeld(t, inB, false, true, true, true, false)
 }
 
-// A removed class gives no slots while sessions are moved out of it. Then those that stay
-// get the free slots.
-func TestSlotsOfARemovedClass(t *testing.T) {
+// A removed class gives no permits while sessions are moved out of it. Then those that stay
+// get the free permits.
+func TestPermitsOfARemovedClass(t *testing.T) {
 	s := New()
 	defer s.Close()
-	one, other := named("one", withSlots(leakyClass("1MB/s"), 2)), named("other", withSlots(leakyClass("1MB/s"), 2))
+	one, other := named("one", withPermits(leakyClass("1MB/s"), 2)), named("other", withPermits(leakyClass("1MB/s"), 2))
 	child := named("a", under("one", leakyClass("100KB/s")))
 	s.Apply([]policy.Class{one, other, child})
 	all := take(t, s.Class("one"), 1, 1)
@@ -322,8 +322,8 @@ func TestSlotsOfARemovedClass(t *testing.T) {
 }
 
 // A session that moves from one child to another frees nothing in their parent for others.
-func TestSlotMovesBeneathAParent(t *testing.T) {
-	parent, a, b := threeSlots()
+func TestPermitMovesBeneathAParent(t *testing.T) {
+	parent, a, b := threePermits()
 	all := append(take(t, a, 2, 2), take(t, b, 2, 2)...)
 	waits := take(t, parent, 1, 0)
 	all[0].Move(b)
@@ -332,14 +332,14 @@ func TestSlotMovesBeneathAParent(t *testing.T) {
 	wantHeld(t, waits, true)
 }
 
-// TestSlotsConcurrently takes, moves and releases slots in many goroutines while bounds
+// TestPermitsConcurrently takes, moves and releases permits in many goroutines while bounds
 // change. In the end all are free.
-func TestSlotsConcurrently(t *testing.T) {
+func TestPermitsConcurrently(t *testing.T) {
 	s := New()
 	defer s.Close()
 	confs := []policy.Class{
-		named("parent", withSlots(leakyClass("1MB/s"), 4)),
-		named("a", withSlots(under("parent", leakyClass("100KB/s")), 2)), named("b", under("parent", leakyClass("100KB/s"))),
+		named("parent", withPermits(leakyClass("1MB/s"), 4)),
+		named("a", withPermits(under("parent", leakyClass("100KB/s")), 2)), named("b", under("parent", leakyClass("100KB/s"))),
 	}
 	s.Apply(confs)
 	var users, changes sync.WaitGroup
@@ -347,16 +347,16 @@ func TestSlotsConcurrently(t *testing.T) {
 	changes.Go(func() {
 		for i := 0; !closed(stop); i++ {
 			a := s.Class("a")
-			a.Set(time.Now(), withSlots(a.Policy(), 1+i%3))
+			a.Set(time.Now(), withPermits(a.Policy(), 1+i%3))
 		}
 	})
 	for range 8 {
 		users.Go(func() {
 			for i := range 500 {
-				slot := new(told)
-				slot.Acquire(s.Class("ab"[i%2:i%2+1]), slot)
-				slot.Move(s.Class("ba"[i%2 : i%2+1]))
-				slot.Release()
+				permit := new(told)
+				permit.Acquire(s.Class("ab"[i%2:i%2+1]), permit)
+				permit.Move(s.Class("ba"[i%2 : i%2+1]))
+				permit.Release()
 			}
 		})
 	}
@@ -364,24 +364,24 @@ func TestSlotsConcurrently(t *testing.T) {
 	close(stop)
 	changes.Wait()
 	for _, c := range s.Classes() {
-		if c.open != 0 || c.places != 0 || c.waiters.Len() != 0 {
+		if c.open != 0 || c.admitted != 0 || c.waiters.Len() != 0 {
 			t.Errorf("%s: %d sessions are open, %d wait", c.Name(), c.open, c.waiters.Len())
 		}
 	}
 }
 
-// told is the owner of a slot, and ignores what it is told.
-type told struct{ Slot }
+// told is the owner of a permit, and ignores what it is told.
+type told struct{ Permit }
 
 func (*told) Acquired()                 {}
 func (*told) Protocol() policy.Protocol { return policy.TCP }
 
-// BenchmarkSlotsLeave lets very many sessions wait, and leave in any order.
-func BenchmarkSlotsLeave(b *testing.B) {
+// BenchmarkPermitsLeave lets very many sessions wait, and leave in any order.
+func BenchmarkPermitsLeave(b *testing.B) {
 	const n = 1 << 16
 	all := make([]told, n)
 	for b.Loop() {
-		_, class, _ := threeSlots()
+		_, class, _ := threePermits()
 		for i := range all {
 			all[i].Acquire(class, &all[i])
 		}
@@ -389,14 +389,14 @@ func BenchmarkSlotsLeave(b *testing.B) {
 			all[i].Release()
 		}
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/slot")
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/permit")
 }
 
-// BenchmarkSlotsTaken lets as many sessions wait for a class as for its parent, in turns.
-func BenchmarkSlotsTaken(b *testing.B) {
+// BenchmarkPermitsTaken lets as many sessions wait for a class as for its parent, in turns.
+func BenchmarkPermitsTaken(b *testing.B) {
 	const n = 1 << 16
-	parent, class, other := threeSlots()
-	parent.Set(start, withSlots(parent.Policy(), 3))
+	parent, class, other := threePermits()
+	parent.Set(start, withPermits(parent.Policy(), 3))
 	held, waiting := make([]told, 3), make([]told, 2*n)
 	for i := range held {
 		held[i].Acquire([]*Class{class, other}[i%2], &held[i])
