@@ -21,12 +21,12 @@ import (
 type Conn struct {
 	// Set by wrap, read by all.
 	net.Conn
-	place    *place // in Limits.Open; nil: that is nil
-	messages bool   // one Read or Write is one item
+	permit   *permit // of Limits.Open; nil: that is nil
+	messages bool    // one Read or Write is one item
 
 	read   shapedReader
 	write  shapedWriter
-	closed sync.Once // gives up the place and the buckets
+	closed sync.Once // gives up the permit and the buckets
 }
 
 // NewConn limits one connection to a rate of bytes or packets in each direction. A burst of
@@ -49,12 +49,12 @@ func NewConn(c net.Conn, rate string, burst int) (*Conn, error) {
 // is open. A class that counts nothing of what c carries limits nothing.
 func Wrap(c net.Conn, limits Limits) *Conn { return wrap(c, limits, nil) }
 
-// wrap is Wrap for a connection that holds a place; nil: it holds none.
-func wrap(c net.Conn, limits Limits, p *place) *Conn {
+// wrap is Wrap for a connection that holds a permit; nil: it holds none.
+func wrap(c net.Conn, limits Limits, p *permit) *Conn {
 	who, now := peerAt(c.RemoteAddr()), time.Now()
 	return &Conn{
 		Conn:     c,
-		place:    p,
+		permit:   p,
 		messages: keepsMessages(networkOf(c.LocalAddr())),
 		read:     shapedReader{flow: shaper.NewWaiter(limits.Read.Join(now, who)), deadline: newDeadline()},
 		write:    shapedWriter{flow: shaper.NewWaiter(limits.Write.Join(now, who)), deadline: newDeadline()},
@@ -171,7 +171,7 @@ func (c *Conn) Close() error {
 		now := time.Now()
 		c.read.flow.Class().Quit(now)
 		c.write.flow.Class().Quit(now)
-		c.place.leave(now)
+		c.permit.leave(now)
 	})
 	return err
 }

@@ -60,8 +60,8 @@ func (d *Dialer) base() ContextDialer {
 	return d.Base
 }
 
-// open waits for a place in Limits.Open for a connection to an address.
-func (d *Dialer) open(ctx context.Context, network, address string) (*place, error) {
+// open waits for a permit of Limits.Open for a connection to an address.
+func (d *Dialer) open(ctx context.Context, network, address string) (*permit, error) {
 	if err := d.Limits.check(network); err != nil {
 		return nil, err
 	}

@@ -75,7 +75,7 @@
 //	dialer     [Dialer]: connections that a client opens
 //	listener   [Listener]: connections that a server accepts
 //	conn       [Conn]: reads and writes
-//	place      a connection among those that are open
+//	permit     what lets a connection be open
 //	limits     [Limits]: which class limits what, and the identity of the peer
 //	class      a class from a rate and a burst
 //	deadline   a context whose end can be moved

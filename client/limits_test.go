@@ -180,7 +180,7 @@ func TestMaxConnections(t *testing.T) {
 }
 
 // A dial that finds max_connections open is refused at once if the class says so, else after
-// max_wait, or ends with its context. It keeps no place.
+// max_wait, or ends with its context. It keeps no permit.
 func TestMaxConnectionsRefuses(t *testing.T) {
 	none := func(*policy.Class) {}
 	for _, tt := range []struct {
@@ -209,7 +209,7 @@ func TestMaxConnectionsRefuses(t *testing.T) {
 			}
 			p.leave(time.Now())
 			if p, err = d.open(t.Context(), "tcp", "192.0.2.1:1"); err != nil {
-				t.Errorf("%s: the place is free, and open returns %v", tt.name, err)
+				t.Errorf("%s: the permit is free, and open returns %v", tt.name, err)
 			}
 			p.leave(time.Now())
 		})
@@ -236,7 +236,7 @@ func TestListenerCloseWhileFull(t *testing.T) {
 	})
 }
 
-// A dial that fails gives up its place.
+// A dial that fails gives up its permit.
 func TestDialThatFailsLeavesItsPlace(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -315,7 +315,7 @@ func TestNewDialer(t *testing.T) {
 	})
 }
 
-// A class that Apply has removed goes on pacing connections. It gives them places again once
+// A class that Apply has removed goes on pacing connections. It gives them permits again once
 // LetIn has been called.
 func TestRemovedClass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -21,7 +21,7 @@ func newSession(s *Server, client sock.End, source netip.AddrPort, at *localAddr
 	t.down.init(t, stats.Downstream, nil)
 	t.dialling = &dialling{session: t}
 	t.relay, t.driver = t.streams.begin(t), t.dialling
-	t.place.session = t
+	t.permit.session = t
 	t.course.walk = t.conf.leads.Walk()
 	t.poller = s.pollers[t.id%uint64(len(s.pollers))]
 	return t

@@ -92,21 +92,21 @@ func (l *lostAddrs) present(now time.Time, all []netip.Addr) []netip.Addr {
 // origin is the address of bind that a session leaves from. Its methods take the session's bind,
 // which never changes. The lock of a TCP session guards that of its course.
 type origin struct {
-	place uint8 // in bind, from 1; 0: none is chosen yet, or the kernel chooses
-	unfit uint8 // how many addresses of bind could not be used for the present address of the upstream
+	number uint8 // in bind, from 1; 0: none is chosen yet, or the kernel chooses
+	unfit  uint8 // how many addresses of bind could not be used for the present address of the upstream
 }
 
 // of returns the address; an invalid one if the kernel chooses, or none is chosen yet.
 func (o *origin) of(bind []netip.Addr) netip.Addr {
-	if o.place == 0 {
+	if o.number == 0 {
 		return netip.Addr{}
 	}
-	return bind[o.place-1]
+	return bind[o.number-1]
 }
 
 // set makes the session leave from an address of bind; from any if it is invalid.
 func (o *origin) set(bind []netip.Addr, from netip.Addr) {
-	o.place = uint8(slices.Index(bind, from) + 1)
+	o.number = uint8(slices.Index(bind, from) + 1)
 }
 
 // next makes the session leave from the next address of bind that reaches an upstream. It returns
@@ -114,7 +114,7 @@ func (o *origin) set(bind []netip.Addr, from netip.Addr) {
 func (o *origin) next(bind []netip.Addr, to netip.Addr) bool {
 	for int(o.unfit)+1 < len(bind) {
 		o.unfit++
-		o.place = o.place%uint8(len(bind)) + 1
+		o.number = o.number%uint8(len(bind)) + 1
 		if policy.Reaches(o.of(bind), to) {
 			return true
 		}

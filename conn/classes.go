@@ -21,7 +21,7 @@ func (t *tcpSession) enterClasses(now time.Time) {
 	t.course.origin.set(t.conf.Bind, who.Bind)
 	up, down = up.Join(now, who), down.Join(now, who)
 	if up != t.class() { // before quit: sessions that wait in a class above the bucket get the permit
-		t.place.permit.Release()
+		t.permit.Release()
 	}
 	t.relay.quit(time.Now(), stats.Reset)
 	t.up.init(t, stats.Upstream, up)
@@ -53,7 +53,7 @@ func (t *tcpSession) join(r *routes, who policy.Conn, now time.Time, gone map[*s
 	newUp, newDown := r.reclassify(who, &t.conf.Listener, up, down)
 	if gone[up.Named()] && newUp != up {
 		newUp = newUp.Join(now, who)
-		t.place.permit.Move(newUp)
+		t.permit.Move(newUp)
 		t.relay.belong(now, up, newUp)
 		if s := t.server; len(s.marks.of()) > 0 {
 			t.upstream.end.Set(sock.Mark, int(s.marks.mark(newUp)))

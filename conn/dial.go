@@ -33,8 +33,8 @@ type dialling struct {
 func (d *dialling) drive() {
 	switch t := d.session; t.stage {
 	case queued:
-		if t.place.permit.Held() {
-			t.place.taken()
+		if t.permit.Held() {
+			t.permit.taken()
 			d.tryAddress()
 		}
 	case opening:
@@ -82,7 +82,7 @@ func (d *dialling) giveUp(now time.Time) {
 
 // awaitPermit acquires a permit, at once or later, and then tries an address.
 func (d *dialling) awaitPermit() {
-	if d.session.place.acquire() {
+	if d.session.permit.acquire() {
 		d.tryAddress()
 	}
 }

@@ -23,7 +23,7 @@
 //	greeting     what the client says before the session begins
 //	forwarded    the one request that a client of an entry asks by a URL, and its answer
 //	failed       why an upstream could not be reached
-//	place        the permit of a session in its class (max_connections)
+//	permit       what lets a session be open in its class (max_connections)
 //	classes      the classes of a session, at its start and after a reload
 //	streams      the relay of bytes
 //	messages     the relay of messages, which the machine of package exchange decides

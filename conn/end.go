@@ -66,7 +66,7 @@ func (t *tcpSession) finish(result stats.Result) {
 		return
 	}
 	t.stage, t.driver = ended, over{}
-	for _, p := range [...]part{t.greeting, t.entrance(), t.dialling, &t.place, t.relay, t.copies, &t.client, &t.upstream} {
+	for _, p := range [...]part{t.greeting, t.entrance(), t.dialling, &t.permit, t.relay, t.copies, &t.client, &t.upstream} {
 		p.finish(result)
 	}
 	t.course.walk.Quit()

@@ -459,7 +459,7 @@ func serveTCP(t testing.TB, handle func(tcpConn)) (addr string) {
 	return addr
 }
 
-// A session with a bucket of its own that fails over gives up its place in the class above.
+// A session with a bucket of its own that fails over gives up its permit of the class above.
 func TestFailOverOfABucketLetsOthersIn(t *testing.T) {
 	t.Parallel()
 	to, conns := listenOn(t, second)

@@ -19,7 +19,7 @@ type rival struct {
 	side
 	target  *upstream.Target
 	overdue time.Time // see dialClock
-	place   uint8     // in bind, of the address of ours that it leaves from; see origin
+	origin  uint8     // the number in bind of the address of ours that it leaves from; see origin
 	next    *rival    // nil: it is the last one
 }
 
@@ -47,7 +47,7 @@ func (r *race) isOn() bool { return r.first != nil }
 // setAside makes the present attempt of a session a rival of the next one. If the poller cannot
 // watch it, it has failed.
 func (r *race) setAside(t *tcpSession) {
-	one := &rival{side: side{session: t, end: t.upstream.release()}, target: t.course.target(), overdue: t.dialling.clock.overdue, place: t.course.origin.place, next: r.first}
+	one := &rival{side: side{session: t, end: t.upstream.release()}, target: t.course.target(), overdue: t.dialling.clock.overdue, origin: t.course.origin.number, next: r.first}
 	r.first = one
 	if err := one.watch(); err != nil {
 		one.failed(err)
@@ -121,7 +121,7 @@ func (r *rival) win() {
 	t, d := r.session, r.session.dialling
 	d.race.remove(r)
 	t.course.take(r.target.Address())
-	t.upstream.end, t.course.origin.place = r.release(), r.place
+	t.upstream.end, t.course.origin.number = r.release(), r.origin
 	if err := t.upstream.watch(); err != nil {
 		d.attemptFailed(err)
 		return

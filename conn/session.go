@@ -41,7 +41,7 @@ type tcpSession struct {
 	up, down         direction // upstream and downstream
 	relay            relay
 	streams          streams   // the relay, unless that is one of messages
-	place            place     // its permit in the class
+	permit           permit    // to be open in its class
 	dialling         *dialling // nil: the session has its upstream, or needs none
 	course           course
 	copies           *copies       // for a policy in the shadow; nil: there is none

@@ -10,20 +10,20 @@ import (
 	"shaper/shaper"
 )
 
-// A place is what a connection holds in the class Limits.Open while the connection is open.
-type place struct {
-	class  *shaper.Class // Limits.Open, or the connection's bucket in it if the class has per
-	permit shaper.Permit // of max_connections
+// A permit lets a connection be open in the class Limits.Open. The connection holds it while it is open.
+type permit struct {
+	shaper.Permit
+	class *shaper.Class // Limits.Open, or the connection's bucket in it if the class has per
 }
 
 // open waits for a permit of max_connections and then for the rate. The caller calls leave
-// when the connection closes. If class is nil, open returns a nil place, which leave accepts.
+// when the connection closes. If class is nil, open returns a nil permit, which leave accepts.
 // The error is that of ctx or wraps a *shaper.RefusedError.
-func open(ctx context.Context, class *shaper.Class, peer policy.Conn) (*place, error) {
+func open(ctx context.Context, class *shaper.Class, peer policy.Conn) (*permit, error) {
 	if class == nil {
 		return nil, ctx.Err()
 	}
-	p := &place{class: class.Join(time.Now(), peer)}
+	p := &permit{class: class.Join(time.Now(), peer)}
 	err := p.acquire(ctx)
 	if err == nil {
 		const busy = false // this is the first item of its source
@@ -38,9 +38,9 @@ func open(ctx context.Context, class *shaper.Class, peer policy.Conn) (*place, e
 
 // acquire waits for a permit as the proxy does, for max_wait at most. If overflow is refuse, acquire does
 // not wait at all, whereas the proxy waits for 250 ms.
-func (p *place) acquire(ctx context.Context) error {
+func (p *permit) acquire(ctx context.Context) error {
 	acquired := make(permitOwner, 1)
-	if p.permit.Acquire(p.class, acquired) {
+	if p.Acquire(p.class, acquired) {
 		return nil
 	}
 	conf := p.class.Policy()
@@ -67,12 +67,12 @@ func noPermit(reason error) error {
 	return fmt.Errorf("client: max_connections are open: %w", &shaper.RefusedError{Reason: reason, Retry: math.MaxInt64})
 }
 
-// leave gives up the place, or the wait for its permit.
-func (p *place) leave(now time.Time) {
+// leave gives up the permit, or the wait for it.
+func (p *permit) leave(now time.Time) {
 	if p == nil {
 		return
 	}
-	p.permit.Release()
+	p.Release()
 	p.class.Quit(now)
 }
 

@@ -8,12 +8,12 @@ import (
 	"shaper/stats"
 )
 
-// place is the permit of a session in its class (max_connections), and the wait for it. The
-// lock of the session guards it.
-type place struct {
+// permit is the permit of a session to be open in its class (max_connections), and the wait for
+// it. The lock of the session guards both.
+type permit struct {
+	shaper.Permit
 	session *tcpSession // never changes
-	permit  shaper.Permit
-	most    alarm // ends a wait that takes too long
+	most    alarm       // ends a wait that takes too long
 }
 
 // reconnectGrace is how long a session waits for a permit before it is refused. A client may end a session and connect again at
@@ -22,12 +22,12 @@ const reconnectGrace = 250 * time.Millisecond
 
 // acquire acquires a permit of the class, and reports whether there is one. If not, the session
 // waits: its driver is driven when it has the permit.
-func (p *place) acquire() bool {
+func (p *permit) acquire() bool {
 	t := p.session
 	t.stage = queued
 	class := t.up.flow.Class()
 	t.copies.open(t)
-	if p.permit.Acquire(class, p) {
+	if p.Acquire(class, p) {
 		p.taken()
 		return true
 	}
@@ -45,28 +45,28 @@ func (p *place) acquire() bool {
 }
 
 // wait ends the session if it has no permit when so much time has passed.
-func (p *place) wait(most time.Duration, reason stats.Reason) {
+func (p *permit) wait(most time.Duration, reason stats.Reason) {
 	p.most.after(most, p.session, func() {
-		if !p.permit.Held() { // otherwise its driver is about to be driven
+		if !p.Held() { // otherwise its driver is about to be driven
 			p.session.up.refuse(reason)
 		}
 	})
 }
 
 // Acquired implements shaper.PermitOwner: the session has the permit that it has waited for.
-func (p *place) Acquired() { p.session.poller.Revisit(p.session) }
+func (p *permit) Acquired() { p.session.poller.Revisit(p.session) }
 
 // Protocol implements shaper.PermitOwner.
-func (p *place) Protocol() policy.Protocol { return p.session.conf.Protocol }
+func (p *permit) Protocol() policy.Protocol { return p.session.conf.Protocol }
 
 // taken notes that the session has its permit.
-func (p *place) taken() {
+func (p *permit) taken() {
 	p.most.stop()
 	p.session.stage = resolving
 }
 
 // finish implements part: it releases the permit, or gives up the wait for it.
-func (p *place) finish(stats.Result) {
+func (p *permit) finish(stats.Result) {
 	p.most.stop()
-	p.permit.Release()
+	p.Release()
 }
