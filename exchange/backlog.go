@@ -76,9 +76,9 @@ func (q *backlog) of(tag uint16) *classBacklog {
 	return q.classes[tag]
 }
 
-// listOf returns the list for a place and a class.
-func (q *backlog) listOf(p place, tag uint16) *list {
-	switch p {
+// listOf returns the list for a stage and a class.
+func (q *backlog) listOf(s stage, tag uint16) *list {
+	switch s {
 	case behind:
 		return &q.behind
 	case parked:
@@ -101,14 +101,14 @@ func (q *backlog) pending() int { return q.n + q.kept }
 func (q *backlog) before() int { return q.pending() - q.behind.n }
 
 // wait puts a message at the end of a list.
-func (m *message) wait(at place) { m.waitBefore(at, nil) }
+func (m *message) wait(at stage) { m.waitBefore(at, nil) }
 
 // waitBefore puts a message before another one of a list, or at its end if that is nil.
-func (m *message) waitBefore(at place, before *message) {
+func (m *message) waitBefore(at stage, before *message) {
 	m.keep()
 	q := &m.lane.backlog
 	q.listOf(at, m.tag).insert(m, before)
-	m.place = at
+	m.stage = at
 	if at == queued {
 		q.of(m.tag).queued++
 	}
@@ -120,11 +120,11 @@ func (m *message) waitBefore(at place, before *message) {
 
 // take takes a message out of its list.
 func (q *backlog) take(m *message) {
-	q.listOf(m.place, m.tag).remove(m)
-	if m.place == queued {
+	q.listOf(m.stage, m.tag).remove(m)
+	if m.stage == queued {
 		q.of(m.tag).queued--
 	}
-	m.place = unlisted
+	m.stage = unlisted
 	q.n--
 	q.countLate(m, -1)
 	q.bytes -= int(m.n)
@@ -161,7 +161,7 @@ func (q *backlog) drop(reason stats.Reason) {
 // the next to leave.
 func (q *backlog) dropList(of *list, reason stats.Reason) {
 	for m := of.last; m != nil; m = of.last {
-		entered := m.place == queued
+		entered := m.stage == queued
 		q.take(m)
 		q.lane.found.lost = true // if its body is still to come, m is the message that was found
 		if m.class != nil {

@@ -107,7 +107,7 @@ func (m *message) offer() shaper.Verdict {
 	if m.held && m.heldTooLong() {
 		return shaper.TooLong
 	}
-	m.item.Accepted, m.held = m.place == missed && !m.held, false
+	m.item.Accepted, m.held = m.stage == missed && !m.held, false
 	m.item.Patient = m.lane.backlog.of(m.tag).queued == 0 && m.makesWait()
 	return m.class.Enter(x.now, &m.item)
 }

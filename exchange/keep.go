@@ -43,7 +43,7 @@ func (x *Exchange) unanswered() int {
 
 // addSent adds a message to those without an answer.
 func (q *backlog) addSent(m *message) {
-	m.place = unanswered
+	m.stage = unanswered
 	q.listOf(unanswered, m.tag).insert(m, nil)
 	q.kept++
 }
@@ -126,7 +126,7 @@ func (q *backlog) answered(tag uint16, sequence uint32) *message {
 // unkeep takes a message out of those without an answer.
 func (q *backlog) unkeep(m *message) {
 	q.listOf(unanswered, m.tag).remove(m)
-	m.place = unlisted
+	m.stage = unlisted
 	q.kept--
 	q.discharge(m.holds())
 }

@@ -38,15 +38,15 @@ type message struct {
 	number     uint32    // among the messages of the lane that were kept; 0: it was not
 	at         time.Time // when it was sent, or since when it is held
 
-	place      place
+	stage      stage
 	prev, next *message // in the list that it is in
 }
 
-// A place says where a message is.
-type place uint8
+// A stage says how far a message has come, and so which list it is in.
+type stage uint8
 
 const (
-	unlisted   place = iota // in no list: at the front of the input, on its way out, or dropped
+	unlisted   stage = iota // in no list: at the front of the input, on its way out, or dropped
 	queued                  // in the list waiting, and in the queue of its class
 	missed                  // in the list waiting, and its turn is lost
 	parked                  // in the list parked

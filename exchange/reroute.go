@@ -127,13 +127,13 @@ func (q *backlog) moveList(of *list, to *move) bool {
 // about to leave.
 func (q *backlog) withdraw(of *list, to *move) bool {
 	for m := of.last; m != nil; m = m.prev {
-		if m.place != queued || !to.includes(m) {
+		if m.stage != queued || !to.includes(m) {
 			continue
 		}
 		if !m.class.Cancel(q.lane.x.now, &m.item) {
 			return false
 		}
-		m.place = missed
+		m.stage = missed
 		q.of(m.tag).queued--
 	}
 	return true
@@ -142,7 +142,7 @@ func (q *backlog) withdraw(of *list, to *move) bool {
 // moveTo moves a message, which is in no queue of a class, to another class, or to its bucket
 // there; or it leaves.
 func (m *message) moveTo(to *move) {
-	q, from, old, c := &m.lane.backlog, m.place, m.tag, &m.lane.x.classes
+	q, from, old, c := &m.lane.backlog, m.stage, m.tag, &m.lane.x.classes
 	if from != behind { // otherwise it keeps its place: its turn does not depend on its class
 		q.take(m)
 	}

@@ -28,11 +28,11 @@ func (q *backlog) resume() bool {
 func (m *message) reenter(b *classBacklog) bool {
 	verdict := m.offer()
 	switch {
-	case verdict == shaper.Waits && m.place == missed:
-		m.place = queued
+	case verdict == shaper.Waits && m.stage == missed:
+		m.stage = queued
 		b.queued++
 		return true
-	case verdict != shaper.Leaves && verdict != shaper.Waits && m.place == parked && b.waiting.n > 0:
+	case verdict != shaper.Leaves && verdict != shaper.Waits && m.stage == parked && b.waiting.n > 0:
 		return false
 	}
 	m.lane.backlog.take(m)

@@ -78,7 +78,7 @@ func (m *message) putBack() bool {
 	}
 	isFirst := before == b.waiting.first
 	if isFirst && b.queued > 0 && m.class.Cancel(l.x.now, &before.item) {
-		before.place = missed
+		before.stage = missed
 		b.queued--
 	}
 	m.attempts++
@@ -207,7 +207,7 @@ func (x *Exchange) canDecline() bool {
 
 // giveUpOn refuses a message that waits to be sent. If its class has just let it go, Take releases it.
 func (q *backlog) giveUpOn(m *message) {
-	entered := m.place == queued
+	entered := m.stage == queued
 	if q.take(m); entered && !m.drop() {
 		q.lane.refuse(m.refused(stats.Reset))
 		return

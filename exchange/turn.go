@@ -16,7 +16,7 @@ func (m *message) Take(now time.Time) {
 	l := m.lane
 	l.x.noteTime(now)
 	switch {
-	case m.place != queued:
+	case m.stage != queued:
 		m.leaveDropped()
 		return
 	case m.item.Verdict() != shaper.Leaves:
@@ -25,7 +25,7 @@ func (m *message) Take(now time.Time) {
 	}
 	tag := m.tag
 	b := l.backlog.of(tag)
-	m.place = missed
+	m.stage = missed
 	b.queued--
 	switch first := b.waiting.first; {
 	case !l.canSend() || b.isFull():
@@ -33,7 +33,7 @@ func (m *message) Take(now time.Time) {
 	case m.item.HasPerished(l.x.host.Time):
 		m.loseTurn(now)
 		b.enterFirst()
-	case first.place == missed && m.class.Covers(&m.item.Cost, &first.item.Cost):
+	case first.stage == missed && m.class.Covers(&m.item.Cost, &first.item.Cost):
 		m.giveTurn(now, first)
 	default:
 		m.leaveUnsent(now)
@@ -51,7 +51,7 @@ func (m *message) loseTurn(now time.Time) {
 
 // enterFirst offers the first message to its class again, before all others, if it has lost its turn.
 func (b *classBacklog) enterFirst() {
-	if first := b.waiting.first; first.place == missed {
+	if first := b.waiting.first; first.stage == missed {
 		first.item.First = true
 		first.reenter(b)
 	}
@@ -90,7 +90,7 @@ func (m *message) leaveDropped() {
 func (m *message) turnDown() {
 	l, tag := m.lane, m.tag
 	if m.makesWait() {
-		m.place = missed
+		m.stage = missed
 		l.backlog.of(tag).queued--
 	} else {
 		l.backlog.take(m)
