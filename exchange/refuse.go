@@ -59,30 +59,30 @@ func (l *lane) refuse(r refusedMessage) {
 		x.classes.disuse(x.now, f.Tag)
 		return
 	}
-	x.refusals.due = append(x.refusals.due, dueRefusal{f.Tag, r.cost})
+	x.refusals.unwritten = append(x.refusals.unwritten, unwritten{f.Tag, r.cost})
 }
 
 // refusals writes refusals to the client. HTTP answers requests in their order. So there a refusal
 // waits until the requests before it have their answers, and uses the tag of its message until it
 // is written or dropped.
 type refusals struct {
-	x       *Exchange
-	due     []dueRefusal  // those that wait, in order
-	refused frame.Message // the refused message, while its refusal is written
+	x         *Exchange
+	unwritten []unwritten   // in order
+	refused   frame.Message // the refused message, while its refusal is written
 }
 
-// A dueRefusal is a refusal that is not written yet.
-type dueRefusal struct {
+// An unwritten is a refusal that waits for its turn to be written.
+type unwritten struct {
 	tag  uint16
 	cost shaper.Cost // of the refused message
 }
 
 // drop ends the uses of the tags of refusals that are not written any more.
 func (r *refusals) drop() {
-	for _, due := range r.due {
-		r.x.classes.disuse(r.x.now, due.tag)
+	for _, w := range r.unwritten {
+		r.x.classes.disuse(r.x.now, w.tag)
 	}
-	r.due = nil
+	r.unwritten = nil
 }
 
 // writeDue writes the refusals whose turn has come. It reports whether there were any.
@@ -93,14 +93,14 @@ func (r *refusals) writeDue() (any bool) {
 		if r.refused, due = x.link.Due(); !due {
 			return any
 		}
-		var next dueRefusal
-		if len(r.due) > 0 { // else the connection has ended meanwhile
-			next = r.due[0]
+		var next unwritten
+		if len(r.unwritten) > 0 { // else the connection has ended meanwhile
+			next = r.unwritten[0]
 		}
 		r.write(&r.refused, next.cost)
-		if any = true; len(r.due) > 0 {
-			x.classes.disuse(x.now, r.due[0].tag)
-			r.due = r.due[:copy(r.due, r.due[1:])]
+		if any = true; len(r.unwritten) > 0 {
+			x.classes.disuse(x.now, r.unwritten[0].tag)
+			r.unwritten = r.unwritten[:copy(r.unwritten, r.unwritten[1:])]
 		}
 	}
 }

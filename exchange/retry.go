@@ -201,7 +201,7 @@ func (q *backlog) giveUp() {
 // none of them was the last one, and nothing is left of what the provider has sent.
 func (x *Exchange) canDecline() bool {
 	down := &x.down
-	return x.protocol.isHTTP() && x.link.InFlight() == 0 && len(x.refusals.due) == 0 && !down.found.message.Last &&
+	return x.protocol.isHTTP() && x.link.InFlight() == 0 && len(x.refusals.unwritten) == 0 && !down.found.message.Last &&
 		down.in.len() == down.body.remaining
 }
 

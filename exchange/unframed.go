@@ -28,5 +28,5 @@ func (x *Exchange) owes() bool {
 	if x.up.found.open && !(down.found.open && unanswered == 1) {
 		unanswered--
 	}
-	return x.protocol.isHTTP() && down.state != ended && (unanswered > 0 || len(x.refusals.due) > 0 || !down.isBetween())
+	return x.protocol.isHTTP() && down.state != ended && (unanswered > 0 || len(x.refusals.unwritten) > 0 || !down.isBetween())
 }
