@@ -7,8 +7,8 @@ import (
 
 // An alarm is when a Machine looks at a Lease again.
 type alarm struct {
-	due  time.Time
-	slot int // in the heap, from 1; 0: none
+	due   time.Time
+	index int // in the heap, from 1; 0: none
 }
 
 // alarms are the leases with an alarm, the earliest first.
@@ -27,14 +27,14 @@ func (a alarms) Less(i, j int) bool {
 
 func (a alarms) Swap(i, j int) {
 	a[i], a[j] = a[j], a[i]
-	a[i].slot, a[j].slot = i+1, j+1
+	a[i].index, a[j].index = i+1, j+1
 }
 
 // Push implements heap.Interface.
 func (a *alarms) Push(x any) {
 	l := x.(*Lease)
 	*a = append(*a, l)
-	l.slot = len(*a)
+	l.index = len(*a)
 }
 
 // Pop implements heap.Interface.
@@ -43,15 +43,15 @@ func (a *alarms) Pop() any {
 	l := (*a)[last]
 	(*a)[last] = nil
 	*a = (*a)[:last]
-	l.slot = 0
+	l.index = 0
 	return l
 }
 
 // set makes the alarm of a lease go off at a time.
 func (a *alarms) set(l *Lease, due time.Time) {
 	l.due = due
-	if l.slot > 0 {
-		heap.Fix(a, l.slot-1)
+	if l.index > 0 {
+		heap.Fix(a, l.index-1)
 		return
 	}
 	heap.Push(a, l)
@@ -67,7 +67,7 @@ func (a *alarms) next(now time.Time) *Lease {
 
 // clear removes the alarm of a lease.
 func (a *alarms) clear(l *Lease) {
-	if l.slot > 0 {
-		heap.Remove(a, l.slot-1)
+	if l.index > 0 {
+		heap.Remove(a, l.index-1)
 	}
 }

@@ -25,7 +25,7 @@ func (s *step) takeSlots() modelGrant {
 	}
 	period := s.period() * (float64(whole) / float64(asking))
 	block := max(min(float64(s.wanted), math.Floor(float64(s.reach)/2/period)), 1)
-	ahead := b.place(s.member, s.lastSlot())
+	ahead := b.rank(s.member, s.lastSlot())
 	free := max(us, due+ahead*s.turn) - s.reach + int64(math.Ceil((block-1)*period))
 	if s.now <= free {
 		return s.wait(free + 1)
@@ -98,17 +98,17 @@ func (s *step) lastSlot() int64 {
 	return 0
 }
 
-// place returns how many members wait before this one, which need not be in the line. last is its last slot.
-func (b *modelBucket) place(member string, last int64) (ahead int64) {
+// rank returns how many members wait before this one, which need not be in the line. last is its last slot.
+func (b *modelBucket) rank(member string, last int64) (n int64) {
 	for i, w := range b.line {
 		if w.member == member {
 			return int64(i)
 		}
 		if w.since < last {
-			ahead++
+			n++
 		}
 	}
-	return ahead
+	return n
 }
 
 // leaveLine removes a member and the first ahead others, which have missed their turns.

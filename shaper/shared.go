@@ -156,7 +156,7 @@ func (s *shared) following(head *Item, costs []int64) []int64 {
 	if slots == nil || int64(head.class.queue.Len()) < c.waiting {
 		return costs
 	}
-	most := slots.Rate.Units(2 * longestLease)
+	most := slots.Rate.Units(2 * longestGrant)
 	for e := head.place.Next(); e != nil && len(costs) < mostTold && most > 0; e = e.Next() {
 		if n := e.Value.Cost.In(c.kind); n > 0 {
 			costs = append(costs, n)

@@ -19,7 +19,7 @@ func (s *shared) yield(now time.Time, units, n int64, cost *Cost) int64 {
 	if s.class.asChild.head == nil {
 		from = later(from, s.class.nextChange())
 	}
-	most := max(min(units, slots.Rate.Units(longestLease)), 2*n)
+	most := max(min(units, slots.Rate.Units(longestGrant)), 2*n)
 	fits := s.fitting(now, from, most, n, cost)
 	switch {
 	case fits < most:
@@ -33,8 +33,8 @@ func (s *shared) yield(now time.Time, units, n int64, cost *Cost) int64 {
 	return units
 }
 
-// longestLease is how long the slots last that a fleet grants at once, at most.
-const longestLease = 125 * time.Millisecond
+// longestGrant is how long the slots last that a fleet grants at once, at most.
+const longestGrant = 125 * time.Millisecond
 
 // fitting returns how many of so many units the classes above and beneath let leave from a time on while as many slots
 // of the class last: all, or as many as are found in steps of an eighth, and at least the n of the next item.
