@@ -9,7 +9,7 @@ import (
 )
 
 // Assured tells when a class that may borrow is within its assured rate. It is
-// HTB's bucket of `rate` beside that of `ceil` (net/sched/sch_htb.c). It holds
+// HTB's token bucket of `rate` beside that of `ceil` (net/sched/sch_htb.c). It holds
 // nothing up: it decides only who goes first.
 //
 // Take a class that always has something ready, and that is served whenever Next

@@ -12,7 +12,7 @@ type Amender interface {
 	// Amend says at now that the item that left at the time then costs n units more than Take
 	// charged for it; if n is negative, it costs less. What it costs less is given back as far
 	// as it still counts. A window gets nothing back for an item that left in another window, except
-	// what it still pays for one larger than a window. A bucket never has more than its burst.
+	// what it still pays for one larger than a window. A token bucket never has more than its burst.
 	Amend(now, then time.Time, n int64)
 }
 
@@ -67,7 +67,7 @@ func (g *GCRA) Amend(now, then time.Time, n int64) {
 	n = -g.ebbs.giveBack(then, -n)
 	whole, part, _ := g.missing()
 	if whole+n < 0 || whole+n == 0 && part == 0 {
-		g.tat, g.owed = g.now, 0 // the bucket is full
+		g.tat, g.owed = g.now, 0 // the token bucket is full
 		return
 	}
 	units, ns := g.rate.Exact()

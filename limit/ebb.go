@@ -13,7 +13,7 @@ type ebb struct {
 
 // ebbs bound what an item may get back that turns out to cost less than it was charged: no more than
 // the lowest mark since it left. Why: suppose that at some moment u units of all items counted. If
-// the item had cost u less, nothing would have counted then: the bucket would have been full, and the
+// the item had cost u less, nothing would have counted then: the token bucket would have been full, and the
 // window would have had nothing to pay. To have cost even less would have changed nothing.
 //
 // Only a mark that is lower than all later ones matters, so their units rise. Old marks are
@@ -21,7 +21,7 @@ type ebb struct {
 type ebbs []ebb
 
 // mostEbbs bounds the memory of ebbs, and the work. If some forty items are in flight, each giving back half
-// of what it was charged, a bucket uses two thirds of its rate with 8, and all of it with 64.
+// of what it was charged, a token bucket uses two thirds of its rate with 8, and all of it with 64.
 const mostEbbs = 64
 
 // note adds a mark, and drops those that are not lower. Times never go back.

@@ -36,10 +36,10 @@ type GCRA struct {
 	burst int64
 	tat   time.Time // TAT is tat + owed/rate
 	owed  int64     // units
-	ebbs  ebbs      // low-water marks of the units that the bucket lacks, for Amend
+	ebbs  ebbs      // low-water marks of the units that it lacks, for Amend
 }
 
-// NewGCRA returns a bucket that is full at now. A burst below 1 counts as 1.
+// NewGCRA returns a token bucket that is full at now. A burst below 1 counts as 1.
 func NewGCRA(now time.Time, rate unit.Rate, burst int64) *GCRA {
 	return &GCRA{clock: clock{now}, rate: rate, burst: max(burst, 1), tat: now}
 }
@@ -62,7 +62,7 @@ func (g *GCRA) Take(_, now time.Time, n int64) {
 	g.fold()
 }
 
-// Tokens implements Bucket.
+// Tokens implements TokenBucket.
 func (g *GCRA) Tokens(now time.Time) float64 {
 	then := *g
 	then.arrive(now)

@@ -7,7 +7,7 @@ import "time"
 // So what the process does not use is lost if the process ends, and nothing is used twice.
 type Lease struct {
 	Name string // of the class; "": what keys are hashed with
-	Key  string // of its bucket; "": the class has no buckets, or the lease is for all that the ledger does not know
+	Key  string // of one of the buckets of the class (`per`); "": the class has none, or the lease is for all that the ledger does not know
 
 	At      time.Time // the lease begins
 	Units   int64     // what may leave from At on; 0: nothing

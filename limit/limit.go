@@ -115,8 +115,8 @@ func After(t time.Time, d time.Duration) time.Time {
 	return t.Add(d)
 }
 
-// A Bucket is a limiter that holds tokens.
-type Bucket interface {
+// A TokenBucket is a limiter that holds tokens.
+type TokenBucket interface {
 	Limiter
 	// Tokens returns how many there are at now: burst at most, and below 0 after an item that
 	// was larger. It changes nothing.

@@ -28,7 +28,7 @@ type Token struct {
 	ebbs   ebbs // low-water marks of the tokens that are missing, for Amend
 }
 
-// NewToken returns a bucket that is full at now. A burst below 1 counts as 1.
+// NewToken returns a token bucket that is full at now. A burst below 1 counts as 1.
 func NewToken(now time.Time, r unit.Rate, burst int64) *Token {
 	t := &Token{bucket: rate.NewLimiter(rate.Limit(r.PerSecond()), depth(burst)), rate: r, clock: clock{now}}
 	t.bucket.AllowN(now, 0) // tells the bucket the time
@@ -70,7 +70,7 @@ func (t *Token) Take(_, now time.Time, n int64) {
 	t.bucket.SetBurstAt(now, burst)
 }
 
-// Tokens implements Bucket.
+// Tokens implements TokenBucket.
 func (t *Token) Tokens(now time.Time) float64 { return t.bucket.TokensAt(now) }
 
 // SetRate implements Limiter. A larger burst fills at the new rate. Tokens above a

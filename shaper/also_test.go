@@ -210,7 +210,7 @@ func TestSetOfALimitLeavesTheOthers(t *testing.T) {
 			old, next := paceOf(with(leakyClass("1000 packets/s"), c.old...)), paceOf(with(leakyClass("1000 packets/s"), c.next...))
 			l := old.idle(start)
 			for _, part := range limit.Parts(l)[1:] {
-				has := int64(part.(limit.Bucket).Tokens(start))
+				has := int64(part.(limit.TokenBucket).Tokens(start))
 				part.Take(start, start, has-has/100) // 10 remain of the day
 			}
 			if restarts {
@@ -225,7 +225,7 @@ func TestSetOfALimitLeavesTheOthers(t *testing.T) {
 				if c.next[i].Rate == day.Rate {
 					want = 10
 				}
-				if got := part.(limit.Bucket).Tokens(start); got < want-0.1 || got > want+0.1 {
+				if got := part.(limit.TokenBucket).Tokens(start); got < want-0.1 || got > want+0.1 {
 					t.Errorf("%s, restart %t: the bucket of %v has %.2f, want %v", name, restarts, c.next[i].Rate, got, want)
 				}
 			}

@@ -133,11 +133,11 @@ func (c *Class) Policy() policy.Class {
 	return c.conf
 }
 
-// Tokens returns how many tokens the bucket of the class has at now. It returns false if the class has none
+// Tokens returns how many tokens the token bucket of the class has at now. It returns false if the class has none
 // of its own.
 func (c *Class) Tokens(now time.Time) (tokens float64, ok bool) {
 	defer c.lock().mu.Unlock()
-	b, ok := limit.Parts(bare(c.limiter))[0].(limit.Bucket)
+	b, ok := limit.Parts(bare(c.limiter))[0].(limit.TokenBucket)
 	if !ok || c.passive {
 		return 0, false
 	}

@@ -303,8 +303,8 @@ func (g *gate) amend(now, then time.Time, units int64) {
 }
 
 // takeBack is amend for an item that has not left after all, and will be charged again. It corrects windows only. A
-// gap or a bucket was charged the time of a turn, and the turn is lost: if it gave that time back, what waits would
-// leave at once.
+// gap or a token bucket was charged the time of a turn, and the turn is lost: if it gave that time back, what waits
+// would leave at once.
 func (g *gate) takeBack(now, then time.Time, units int64) {
 	g.regain(now)
 	limit.AmendWindows(bare(g.limiter), now, then, units)

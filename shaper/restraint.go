@@ -54,8 +54,8 @@ const minPieces = 64
 func (r *restraint) fitting(piece int64) int64 {
 	switch {
 	case r.algorithm.HasBurst():
-		// Half the bucket: while one piece waits, the other half fills. A full bucket
-		// would lose what arrives before a late wake-up.
+		// Half the token bucket: while one piece waits, the other half fills. A full token
+		// bucket would lose what arrives before a late wake-up.
 		piece = min(piece, r.atOnce/2)
 	case r.algorithm.HasWindow():
 		// A window holds whole pieces: what remains of it is never used.

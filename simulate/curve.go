@@ -79,7 +79,7 @@ type Course struct {
 	Offered []uint64      `json:"offered"` // from the beginning to the end of the step
 	Left    []uint64      `json:"left"`    // the same
 	Waiting []uint64      `json:"waiting"` // the most in the step
-	// Level are the tokens of its bucket at the beginning of each step of LevelStep, from the beginning on; nil: it
+	// Level are the tokens of its token bucket at the beginning of each step of LevelStep, from the beginning on; nil: it
 	// has none, or there is a fleet.
 	LevelStep stats.Seconds `json:"level_step_seconds,omitempty"`
 	Level     []float64     `json:"level,omitempty"`

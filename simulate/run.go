@@ -88,7 +88,7 @@ func (r *run) makeClasses(scheduled []policy.Class) {
 	}
 }
 
-// watch notes the levels of all buckets until a time, before anything happens then.
+// watch notes the levels of all token buckets until a time, before anything happens then.
 func (r *run) watch(until time.Time) {
 	for _, c := range r.classes {
 		if c.level == nil {

@@ -35,7 +35,7 @@
 //	report      what a run has come to
 //	tally       what is counted of a class
 //	curve       the course of a class, for a plot
-//	level       the course of its bucket of tokens
+//	level       the course of its token bucket
 package simulate
 
 import (

@@ -96,7 +96,7 @@ func (s *simulation) play() error {
 	return nil
 }
 
-// watch notes the levels of all buckets until a time.
+// watch notes the levels of all token buckets until a time.
 func (s *simulation) watch(until time.Time) {
 	for _, r := range s.runs {
 		r.watch(until)

@@ -39,7 +39,7 @@ type tally struct {
 	waits                      stats.Histogram
 	longest                    time.Duration
 	curve                      *curve    // nil: not wanted, or nothing has happened
-	level                      *level    // nil: not wanted, or the class has no bucket of tokens
+	level                      *level    // nil: not wanted, or the class has no token bucket
 	last                       time.Time // the last departure; zero: there was none
 	lastCost                   uint64    // of that, in the unit of kind
 
