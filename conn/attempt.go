@@ -84,7 +84,7 @@ func (d *dialling) connect(to netip.AddrPort) (err error) {
 }
 
 // awaitAnswer gives the present address up, and its rivals, if none of them answers in its share of the
-// time. The last address has all that is left.
+// time. The last address has all the time that remains.
 func (d *dialling) awaitAnswer(share time.Duration) {
 	d.clock.after(share, d.session, func() {
 		d.race.lost(upstream.ErrTimeout)

@@ -15,10 +15,10 @@ import (
 // A session leaves from an address of its listener's bind. If its class has a bucket for each of
 // them, the session takes the one whose bucket is free the soonest; otherwise sessions take them
 // in turn. A session keeps its address, unless that cannot reach an upstream that it fails over
-// to, has no port left, or is no longer an address of this machine.
+// to, has no free port, or is no longer an address of this machine.
 
 // ours returns the addresses of bind from which an address can be reached, beginning with the one
-// whose turn it is. It leaves out those that this machine has lost, unless it has lost all.
+// whose turn it is. It omits those that this machine has lost, unless it has lost all.
 func (sv *service) ours(now time.Time, l *policy.Listener, to netip.Addr) []netip.Addr {
 	reaching := slices.DeleteFunc(slices.Clone(l.Bind), func(from netip.Addr) bool { return !policy.Reaches(from, to) })
 	all := sv.lost.present(now, reaching)

@@ -48,7 +48,7 @@ func (c *dialClock) mayRetry() bool { return time.Now().Before(c.retryUntil) }
 func (c *dialClock) remaining() time.Duration { return time.Until(c.giveUpAt) }
 
 // share returns when the handshake with the present address is given up, if so many others are to be tried after it.
-// It has an even share of what is left, as a connect has, but a quarter at least: an address that answers a connect
+// It has an even share of the time that remains, as a connect has, but a quarter at least: an address that answers a connect
 // does so at once, while a handshake takes as long as the peer is slow, and with many addresses an even share would be
 // too short at each of them. More than a quarter would leave too little for those behind some that hang.
 func (c *dialClock) share(others int) time.Time {

@@ -9,7 +9,7 @@ import (
 )
 
 // leaveGrace is how long a session still waits and dials after its client has sent a FIN and
-// nothing before it. The client may have left, or may only want to listen.
+// nothing before it. The client may have gone, or may only want to listen.
 const leaveGrace = 500 * time.Millisecond
 
 // dialling drives a session until it has reached an upstream. It tries one upstream of the
@@ -26,7 +26,7 @@ type dialling struct {
 	search search
 	clock  dialClock
 	race   race  // the attempts at earlier addresses
-	grace  alarm // ends the session of a client that has left
+	grace  alarm // ends the session of a client that has gone
 }
 
 // drive implements driver.
@@ -180,8 +180,8 @@ func (d *dialling) dial() {
 	}
 }
 
-// clientLeaves ends a session without an upstream if its client has left. A client that has
-// reset the connection has left. One that has sent a FIN, and nothing before it, has left
+// clientLeaves ends a session without an upstream if its client has gone. A client that has
+// reset the connection has gone. One that has sent a FIN, and nothing before it, has gone
 // after leaveGrace.
 func (d *dialling) clientLeaves() {
 	t := d.session

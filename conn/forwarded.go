@@ -161,7 +161,7 @@ func (o *oneMessage) note(event frame.Event) {
 }
 
 // discard throws away what a client sends after its request, though not for ever, and not after an answer whose
-// end nobody can tell. If it were left unread, the end of the client would not be seen either.
+// end nobody can tell. If nobody read that, the end of the client would not be seen either.
 func (o *oneMessage) discard(into []byte) (int, error) {
 	for o.surplus <= frame.MaxSwallow {
 		n, err := o.End.Read(into)

@@ -112,7 +112,7 @@ func (g *greeting) understand(said []byte) (goesOn bool) {
 	case used > 0:
 		return true
 	case len(said) == 0:
-		t.finish(stats.Aborted) // it has left without a byte, as health checks do
+		t.finish(stats.Aborted) // it has gone without a byte, as health checks do
 	case t.client.Broken:
 		t.finish(stats.ResetByPeer)
 	case t.client.Ends:
@@ -162,7 +162,7 @@ func (g *greeting) changed(s *side) {
 	}
 }
 
-// lost reports whether the client has left while nobody reads, since its password is compared.
+// lost reports whether the client has gone while nobody reads, since its password is compared.
 func (g *greeting) lost() bool { return g.parse == nil && g.then != nil && g.session.client.Broken }
 
 // granted implements driver. Nothing waits for a class yet.

@@ -49,7 +49,7 @@ func (tn *tunnel) terminated(err error) (goesOn bool) {
 	return goesOn
 }
 
-// hungUp reports whether a peer has left without sending a byte, as health checks do.
+// hungUp reports whether a peer has gone without sending a byte, as health checks do.
 func (tn *tunnel) hungUp(err error) bool {
 	return tn.wire != nil && !tn.wire.heard && (err == io.EOF || errors.Is(err, unix.ECONNRESET))
 }

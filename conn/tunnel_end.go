@@ -104,10 +104,10 @@ func (tn *tunnel) leave() {
 	tn.linger()
 }
 
-// lingerTime bounds how long each piece of what an ended session has left behind takes to leave.
+// lingerTime bounds how long each piece of what remains of an ended session takes to leave.
 const lingerTime = time.Minute
 
-// linger gives the next piece of what an ended session has left behind lingerTime to leave. Behind the
+// linger gives the next piece of what remains of an ended session lingerTime to leave. Behind the
 // last one, the peer has lingerTimeout to say that it ends, too: nobody counts the tunnel any more.
 // After that, the kernel alone sends what has not arrived, as it does after close(2).
 func (tn *tunnel) linger() {

@@ -279,7 +279,7 @@ func (t *udpSession) connect(to netip.AddrPort) (*net.UDPConn, error) {
 		err = refuseSelf(c)
 	}
 	switch {
-	case errors.Is(err, unix.EADDRINUSE), errors.Is(err, unix.EAGAIN): // udp(7): no ephemeral port is left
+	case errors.Is(err, unix.EADDRINUSE), errors.Is(err, unix.EAGAIN): // udp(7): no ephemeral port is free
 		return nil, &upstream.PortError{From: from.Addr}
 	case err != nil:
 		return nil, sourceError(err, from.Addr)

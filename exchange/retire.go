@@ -17,7 +17,7 @@ import (
 //	smpp     both peers get an unbind. After it only the client's answers pass: the provider would
 //	         deliver again what has none
 //	others   both connections end, if nothing has moved for a while: who answers whom is not known.
-//	         Once only late messages are left, nothing of the client passes behind them; but its
+//	         Once only late messages remain, nothing of the client passes behind them; but its
 //	         answers do at the end. If the host stops, they go on
 
 // A retirement is the end of an old connection, or of one whose host stops. Before Retire, it has

@@ -198,7 +198,7 @@ func (q *backlog) giveUp() {
 }
 
 // canDecline reports whether the client takes a refusal for the answer to what waits: it has or gets all other answers,
-// none of them was the last one, and nothing is left of what the provider has sent.
+// none of them was the last one, and nothing remains of what the provider has sent.
 func (x *Exchange) canDecline() bool {
 	down := &x.down
 	return x.protocol.isHTTP() && x.link.InFlight() == 0 && len(x.refusals.unwritten) == 0 && !down.found.message.Last &&

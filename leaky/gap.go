@@ -41,7 +41,7 @@ func (g *Gap) Next(now time.Time, ahead, _ int64) time.Time {
 	return limit.After(free, g.rate.Time(ahead))
 }
 
-// Take implements limit.Limiter. If an item leaves before the gap has ended, what is left of that gap is
+// Take implements limit.Limiter. If an item leaves before the gap has ended, what remains of that gap is
 // added to its own.
 func (g *Gap) Take(_, now time.Time, n int64) {
 	owed, part := g.rest(now)
@@ -49,7 +49,7 @@ func (g *Gap) Take(_, now time.Time, n int64) {
 	g.Left(now.Add(part), now, n)
 }
 
-// rest returns what is left of the gap at now: so many units, and the time of a part of one.
+// rest returns what remains of the gap at now: so many units, and the time of a part of one.
 func (g *Gap) rest(now time.Time) (units int64, part time.Duration) {
 	rest := limit.After(g.last, g.rate.Time(g.cost)).Sub(now)
 	switch {

@@ -135,7 +135,7 @@ func (l *SlidingLog) Amend(now, then time.Time, n int64) {
 	l.dropEmpty()
 }
 
-// dropEmpty drops the last departures of which nothing is left. Turns that are lost, one after the other, would else
+// dropEmpty drops the last departures of which nothing remains. Turns that are lost, one after the other, would else
 // fill the log with them, and what leaves then would join the last one.
 func (l *SlidingLog) dropEmpty() {
 	for l.log.n > 0 && l.unitsIn(l.log.n-1) == 0 {

@@ -18,8 +18,8 @@ func (c *Class) Provider() Provider { return Provider{c} }
 // says that the provider did not complain about the rate. What concerns a class that a reload has
 // replaced also concerns the one that goes on from it.
 func (p Provider) Answered(now time.Time, ok bool) {
-	for _, left := range answered(now, p.class, ok) {
-		left.lower(now, ok)
+	for _, heir := range answered(now, p.class, ok) {
+		heir.lower(now, ok)
 	}
 }
 
@@ -81,7 +81,7 @@ func (c *Class) inherit(now time.Time, n int) {
 	c.inherited = n
 }
 
-// lower says that no more of the items are left than so many; ok is that of Answered. Answers may come
+// lower says that no more of the items remain than so many; ok is that of Answered. Answers may come
 // in another order than they were counted in. They teach the heir nothing, since the class before may
 // have had another pace.
 func (i inheritance) lower(now time.Time, ok bool) {

@@ -14,7 +14,7 @@ import (
 //	limits   when have the limits let out what waits before it in its own queue?
 //	assured  when has its turn come if its class gets what it is assured, and no more?
 //	last     when has each class sent all that waits in it and beneath it?
-//	goes on  when do pauses, closed times and quiet hours end, and what is left then?
+//	goes on  when do pauses, closed times and quiet hours end, and what remains then?
 //
 // The item leaves no sooner than by limits. If that is not its turn yet, it leaves at the sooner of assured
 // and last. What stands still begins when it goes on.
@@ -168,7 +168,7 @@ func (f forecast) opens(now time.Time, cost *Cost) (open time.Time) {
 	return open
 }
 
-// pastClosed returns when an item leaves that would leave at a time if no class on the path closed: what is left of the queue when
+// pastClosed returns when an item leaves that would leave at a time if no class on the path closed: what remains of the queue when
 // one closes leaves after it has opened.
 func (f forecast) pastClosed(at time.Time, cost *Cost) time.Time {
 	for x := f.node; x != nil; x = x.parent.Load() {
@@ -186,24 +186,24 @@ func (f forecast) past(x *node, at time.Time, cost *Cost) time.Time {
 	case closed.From.After(f.now) && f.certain(later(f.now, f.resumes(cost)), nil, f.parts(), cost).Before(closed.From):
 		return at // only what other classes send could hold it up until then, and a borrower may go before them
 	case closed.From.After(f.now):
-		return later(closed.Until, f.certain(closed.Until, x, f.left(closed.From), cost))
+		return later(closed.Until, f.certain(closed.Until, x, f.remaining(closed.From), cost))
 	}
 	return x.pace.whenOpen(at)
 }
 
-// left returns how many parts of what waits before the item in its queue have not left at a time, if only what is certain leaves
+// remaining returns how many parts of what waits before the item in its queue have not left at a time, if only what is certain leaves
 // before.
-func (f forecast) left(at time.Time) int64 {
+func (f forecast) remaining(at time.Time) int64 {
 	onlyWhatWaits := &Cost{}
 	from := later(f.now, f.resumes(onlyWhatWaits))
 	gone := sort.Search(int(f.parts()), func(i int) bool { return !f.certain(from, nil, int64(i), &oneOfEach).Before(at) })
 	return f.parts() - int64(gone)
 }
 
-// parts returns in how many parts left counts what waits before the item in its queue: in its units, unless these are many, or
+// parts returns in how many parts remaining counts what waits before the item in its queue: in its units, unless these are many, or
 // all of it costs nothing in the unit of the class.
 func (f forecast) parts() int64 {
-	const most = 1024 // a queue of bytes has more units, and left asks all classes on the path about each
+	const most = 1024 // a queue of bytes has more units, and remaining asks all classes on the path about each
 	if ahead := f.ahead(); ahead > 0 {
 		return min(ahead, most)
 	}
@@ -297,7 +297,7 @@ func (f forecast) before() sum {
 }
 
 // turnsOfGroups returns what leaves from now until a time if each of the others lets at most so much leave. Those
-// that are in quiet hours all the time let nothing leave. wakes says that only those have something left that have slept until now.
+// that are in quiet hours all the time let nothing leave. wakes says that only those still have something that have slept until now.
 func (f forecast) turnsOfGroups(now, until time.Time, wakes bool, most int64) (all int64) {
 	owner := f.node.class.owner()
 	if f.node != &owner.node && !wakes {

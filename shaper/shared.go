@@ -18,7 +18,7 @@ type shared struct {
 	limit.Limiter
 	share   Share
 	class   *Class
-	limits  []Limit       // of the class; those that are Joined are left out
+	limits  []Limit       // of the class; without those that are Joined
 	budgets []Budget      // of each of these
 	outside limit.Limiter // all budgets together
 

@@ -24,7 +24,7 @@ func (e *HandshakeError) Error() string { return "TLS handshake: " + e.Err.Error
 
 func (e *HandshakeError) Unwrap() error { return e.Err }
 
-// A PortError says that an address of ours has no port left for connections to an upstream.
+// A PortError says that an address of ours has no free port for connections to an upstream.
 type PortError struct{ From netip.Addr } // invalid: any address of ours
 
 func (e *PortError) Error() string {

@@ -44,7 +44,7 @@ const fileTTL = 5 * time.Second
 const otherTTL = 30 * time.Second
 
 // Lookup is a [Lookup] for "host:port" and for "srv:_service._proto.name" (RFC 2782). The hosts
-// of an SRV record come by their priority, those that have no address are left out.
+// of an SRV record come by their priority, without those that have no address.
 func (r *Resolver) Lookup(ctx context.Context, upstream string, known []Address) (Answer, error) {
 	if service, ok := strings.CutPrefix(upstream, policy.SRV); ok {
 		return r.service(ctx, service, known)
