@@ -87,7 +87,7 @@ func pass(l Link, m *Message) {
 func TestMessagesAllocateNothing(t *testing.T) {
 	for _, tr := range traffics() {
 		l := NewLink(tr.settings)
-		carry(l, &tr) // first grows the window to what is in flight
+		carry(l, &tr) // first grows the table to what is in flight
 		if got := testing.AllocsPerRun(100, func() {
 			if n := carry(l, &tr); n != tr.messages {
 				t.Fatalf("%s: %d messages were found", tr.name, n)

@@ -6,7 +6,7 @@
 // direction. The caller gives a scanner the bytes as it has read them, cut anywhere. The
 // scanner says what they begin with: a whole message, the head of one, a piece of its body,
 // or nothing yet. It keeps no payload, copies none and changes none. Its memory is small and
-// bounded, and only the window of SMPP requests ever grows. It compares a declared length and
+// bounded, and only the table of SMPP requests ever grows. It compares a declared length and
 // never allocates for it, so a false one does no harm. An [Origin] rewrites heads of HTTP for
 // another host.
 //
@@ -115,7 +115,7 @@
 //	smpp      the link of SMPP
 //	submit    what a counted PDU says to rules
 //	pdu       what a PDU says of its cost and of the rate
-//	window    the requests of SMPP without an answer, by sequence number
+//	requests  those of SMPP without an answer, by sequence number
 //	http      the link of HTTP
 //	refuse    the text of a 429
 //	request   the scanner of requests

@@ -37,7 +37,7 @@ type smppLink struct {
 	up, down gatherer
 	client   clientPDUs
 	provider providerPDUs
-	window   window
+	requests requests
 }
 
 func newSMPP() *smppLink {
@@ -52,15 +52,15 @@ func (l *smppLink) Up() Scanner   { return &l.up }
 func (l *smppLink) Down() Scanner { return &l.down }
 
 func (l *smppLink) Read(p []byte, m *Message)      { l.client.describe(p, m) }
-func (l *smppLink) Room() bool                     { return !l.window.full() }
-func (l *smppLink) Sent(m *Message, now time.Time) { l.window.add(m.Sequence, m.Tag, now) }
+func (l *smppLink) Room() bool                     { return !l.requests.full() }
+func (l *smppLink) Sent(m *Message, now time.Time) { l.requests.add(m.Sequence, m.Tag, now) }
 func (l *smppLink) Again()                         {}
 func (l *smppLink) Refuse(*Message, bool) bool     { return true }
 func (l *smppLink) Due() (m Message, ok bool)      { return m, false }
-func (l *smppLink) InFlight() int                  { return l.window.used }
-func (l *smppLink) Drop(gone func(tag uint16))     { l.window.drop(gone) }
+func (l *smppLink) InFlight() int                  { return l.requests.used }
+func (l *smppLink) Drop(gone func(tag uint16))     { l.requests.drop(gone) }
 
-func (l *smppLink) Expire(before time.Time, gone func(tag uint16)) { l.window.expire(before, gone) }
+func (l *smppLink) Expire(before time.Time, gone func(tag uint16)) { l.requests.expire(before, gone) }
 
 // AppendRefusal implements Link: it appends a response with ESME_RTHROTTLED. A response with
 // an error status has no body.
@@ -119,7 +119,7 @@ func (d *providerPDUs) describe(p []byte, m *Message) {
 		return
 	}
 	if answersCounted(m.Command) {
-		m.Tag, m.Answers = d.link.window.remove(m.Sequence)
+		m.Tag, m.Answers = d.link.requests.remove(m.Sequence)
 	}
 	m.Throttle = throttleOf(p, m)
 }

@@ -199,10 +199,10 @@ func TestSMPPRefusal(t *testing.T) {
 	}
 }
 
-// The window returns what a plain multiset returns, for any sequence of calls.
+// requests returns what a plain multiset returns, for any sequence of calls.
 func TestWindowIsAMultiset(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var w window
+		var w requests
 		model := map[uint32][]time.Time{}
 		count, now := 0, start
 		number := rapid.OneOf(rapid.Uint32Range(0, 40), rapid.SampledFrom([]uint32{1 << 31, 1<<32 - 1, 16, 32, 48, 1024}))
@@ -261,7 +261,7 @@ func TestWindowIsAMultiset(t *testing.T) {
 // request.
 func TestWindowSpreadsRequests(t *testing.T) {
 	for _, step := range []uint32{1, 2, 10, 256, 1 << 16} {
-		var w window
+		var w requests
 		for i := range uint32(maxInFlight) {
 			if w.add(i*step, 0, start); i%251 != 0 {
 				continue
@@ -299,8 +299,8 @@ func TestWindowIsBounded(t *testing.T) {
 	if l.Expire(start.Add(1), count); gone != maxInFlight || l.InFlight() != 0 || !l.Room() {
 		t.Errorf("%d requests expired, and %d remain", gone, l.InFlight())
 	}
-	if slots := l.(*smppLink).window.slots; slots != nil {
-		t.Errorf("an empty window keeps %d slots", len(slots))
+	if slots := l.(*smppLink).requests.slots; slots != nil {
+		t.Errorf("requests without any keep %d slots", len(slots))
 	}
 }
 

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// A window holds the requests of one connection that were sent and have no answer, by sequence
-// number. A client may use a number twice; then it stands in the window twice. The zero window
+// requests are those of one connection that were sent and have no answer, by sequence
+// number. A client may use a number twice; then it is there twice. The zero value
 // is empty.
 //
 // It is a hash table with linear probing, at most half full. It grows with the requests in
 // flight, and its memory is freed when expire leaves it empty. Clients count their numbers up, so
 // home spreads them: side by side they would be one long run, which empty would pass through each time.
-type window struct {
+type requests struct {
 	slots []request // their number is a power of two, or 0
 	used  int
 	epoch time.Time // request.sent counts from here, and so takes 8 bytes
@@ -31,9 +31,9 @@ const (
 	minSlots    = 16
 )
 
-func (w *window) full() bool { return w.used >= maxInFlight }
+func (w *requests) full() bool { return w.used >= maxInFlight }
 
-func (w *window) add(sequence uint32, tag uint16, now time.Time) {
+func (w *requests) add(sequence uint32, tag uint16, now time.Time) {
 	if w.slots == nil {
 		w.epoch = now
 	}
@@ -41,7 +41,7 @@ func (w *window) add(sequence uint32, tag uint16, now time.Time) {
 	w.put(request{sequence, tag, true, now.Sub(w.epoch)})
 }
 
-func (w *window) put(r request) {
+func (w *requests) put(r request) {
 	at := w.home(r.sequence)
 	for w.slots[at].taken {
 		at = w.next(at)
@@ -52,7 +52,7 @@ func (w *window) put(r request) {
 
 // remove removes a request with a number, and returns its tag; false if there is
 // none.
-func (w *window) remove(sequence uint32) (tag uint16, ok bool) {
+func (w *requests) remove(sequence uint32) (tag uint16, ok bool) {
 	if w.used == 0 {
 		return 0, false
 	}
@@ -71,7 +71,7 @@ func (w *window) remove(sequence uint32) (tag uint16, ok bool) {
 
 // empty empties a slot. Then it moves back the requests behind it that stand there only
 // because the slot was taken (Knuth, TAOCP 3, 6.4, algorithm R).
-func (w *window) empty(gap int) {
+func (w *requests) empty(gap int) {
 	for at := w.next(gap); w.slots[at].taken; at = w.next(at) {
 		mask := len(w.slots) - 1
 		if away := (at - w.home(w.slots[at].sequence)) & mask; away >= (at-gap)&mask {
@@ -83,13 +83,13 @@ func (w *window) empty(gap int) {
 }
 
 // expire removes the requests that were sent before a time, and calls gone for each.
-func (w *window) expire(before time.Time, gone func(tag uint16)) {
+func (w *requests) expire(before time.Time, gone func(tag uint16)) {
 	limit, old := before.Sub(w.epoch), w.slots
 	late := func(r request) bool { return r.taken && r.sent < limit }
 	if w.used > 0 && !slices.ContainsFunc(old, late) {
 		return
 	}
-	*w = window{epoch: w.epoch}
+	*w = requests{epoch: w.epoch}
 	for _, r := range old {
 		switch {
 		case !r.taken:
@@ -103,17 +103,17 @@ func (w *window) expire(before time.Time, gone func(tag uint16)) {
 }
 
 // drop removes all requests, and calls gone for each.
-func (w *window) drop(gone func(tag uint16)) {
+func (w *requests) drop(gone func(tag uint16)) {
 	for _, r := range w.slots {
 		if r.taken {
 			gone(r.tag)
 		}
 	}
-	*w = window{}
+	*w = requests{}
 }
 
 // grow makes room for one more request.
-func (w *window) grow() {
+func (w *requests) grow() {
 	if 2*(w.used+1) <= len(w.slots) {
 		return
 	}
@@ -128,8 +128,8 @@ func (w *window) grow() {
 
 // home returns the slot of a number: the first bits of its product with 2^32 divided by the golden ratio (Knuth, TAOCP 3,
 // 6.4). These are far from each other for numbers that follow one another.
-func (w *window) home(sequence uint32) int {
+func (w *requests) home(sequence uint32) int {
 	return int(sequence * 0x9e3779b9 >> bits.LeadingZeros32(uint32(len(w.slots)-1)))
 }
 
-func (w *window) next(at int) int { return (at + 1) & (len(w.slots) - 1) }
+func (w *requests) next(at int) int { return (at + 1) & (len(w.slots) - 1) }
