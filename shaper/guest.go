@@ -105,7 +105,7 @@ func (g *Guest) Stay(now time.Time) {
 	defer g.trial.at(now).Unlock()
 	g.asked, g.connected = true, true
 	if g.class != nil && !g.gone {
-		g.permit.Hold(g.class)
+		g.permit.Give(g.class)
 	}
 }
 

@@ -39,7 +39,7 @@ type PermitOwner interface {
 // permits counts the sessions in a class and beneath it. The lock of the tree guards it. The
 // class has admitted each session that is open, or that waits in a class above:
 //
-//	open <= admitted, and admitted <= most if sessions wait, unless a reload or Hold admitted more
+//	open <= admitted, and admitted <= most if sessions wait, unless a reload or Give admitted more
 type permits struct {
 	of       *Class
 	most     int                 // how many sessions the class admits; 0: any number
@@ -60,9 +60,8 @@ func (s *Permit) Acquire(class *Class, owner PermitOwner) bool {
 	return s.climb(&class.permits)
 }
 
-// Hold is Acquire for a session that is open already. It gets its permit even if none is
-// free.
-func (s *Permit) Hold(class *Class) {
+// Give gives the permit to a session that is open already, even if none is free.
+func (s *Permit) Give(class *Class) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer class.lock().mu.Unlock()
