@@ -6,7 +6,7 @@ import (
 	"shaper/limit"
 )
 
-// A Lease is what one member holds of one bucket of a class: the class itself, or one of its keys. It
+// A Lease is what one member leases of one bucket of a class: the class itself, or one of its keys. It
 // is a limit.Limiter: Next says when an item may leave with the units in hand, and Take uses
 // them. Which item leaves is decided at that moment. Next returns limit.Never if too few units
 // are in hand; the caller tells by Want what waits, and the Machine asks the store for more.

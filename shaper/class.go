@@ -10,8 +10,9 @@ import (
 	"shaper/unit"
 )
 
-// Class decides when items leave that share one limit. It is a node of a tree: an item
-// leaves when its class and every class above allow it, and is charged to all of them.
+// Class has limits, and a queue of items that wait for their departure times. It is a node of
+// a tree: an item leaves when its class and all classes above let it leave, and all of them are
+// charged.
 // A Class may be used concurrently. Its methods take the time as an argument: the pacer
 // drives a live class by the clock, tests and simulations drive theirs by other times.
 //

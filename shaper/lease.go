@@ -8,8 +8,8 @@ import (
 	"shaper/limit"
 )
 
-// A Ledger is where the budget of a class lives besides the process: in a file that outlives
-// it, or in a store that several processes share. It grants leases.
+// A Ledger is where the budget of a class lives besides the process, such as a file. It outlives
+// the process, and grants leases.
 type Ledger interface {
 	// Ask asks for a lease in the place of the last one of that name and key, and returns at
 	// once. The caller holds the lock of its tree. Later the ledger calls answer, unless that

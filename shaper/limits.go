@@ -10,8 +10,7 @@ import (
 	"shaper/unit"
 )
 
-// A Share is what this process has of the budget of a class that several processes share: it is a
-// member of a fleet. Its methods do not block, and take no lock of this package. It calls
+// A Share makes this process a member of a fleet: of processes that share the budget of a class. Its methods do not block, and take no lock of this package. It calls
 // Shaper.Told when something has changed.
 type Share interface {
 	// Budget returns the budget of limit i, in the order of Limits: of the class, or of one key of
