@@ -16,8 +16,8 @@ func (n *node) charges(cost *Cost) bool {
 	return false
 }
 
-// Covers reports whether what was charged for one item is enough for another one: it costs no more,
-// in each unit that the class, or one above it, counts and limits.
+// Covers reports whether what was charged for one item is enough for another item. It is enough if
+// the other item costs no more, in each unit that the class or a class above counts and limits.
 func (n *node) Covers(charged, cost *Cost) bool {
 	for ; n != nil; n = n.parent.Load() {
 		if cost.In(n.kind) > charged.In(n.kind) && n.holdsUp() {

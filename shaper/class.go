@@ -145,7 +145,8 @@ func (c *Class) Tokens(now time.Time) (tokens float64, ok bool) {
 	return b.Tokens(now), true
 }
 
-// Tally returns what counts for the class and for those above it. That of a nil class counts nothing.
+// Tally returns what counts for the class and for the classes above it. The tally of a nil class
+// counts nothing.
 func (c *Class) Tally() *Tally {
 	if c == nil {
 		return nil
@@ -212,9 +213,9 @@ func (c *Class) put(now time.Time, conf policy.Class, next *pace) {
 	c.backing.note(now)
 }
 
-// endShadow ends the shadow of the class, if it has one. It returns the gate that has what
-// was charged so far: that of the shadow, or else that of the class. The caller holds the
-// lock of the tree.
+// endShadow ends the shadow of the class, if the class has one. It returns the gate that
+// has what was charged so far: the gate of the shadow, or else the gate of the class. The
+// caller holds the lock of the tree.
 func (c *Class) endShadow(now time.Time) *gate {
 	if c.shadow != nil {
 		return c.shadow.end(now)

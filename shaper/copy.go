@@ -138,7 +138,8 @@ func (x *Copy) Leave(now time.Time) {
 	}
 }
 
-// departed says that the copy has left its class. If it gets an answer, it waits for that.
+// departed says that the copy has left its class. A copy that gets an answer now waits for the
+// answer.
 func (x *Copy) departed() {
 	if !x.item.Asks {
 		x.end()
@@ -242,8 +243,8 @@ func (x *Copy) quitBucket() {
 	}
 }
 
-// abandon ends the copy early. It takes the copy out of its queue, or says that its answer
-// will not come.
+// abandon ends the copy early: it takes the copy out of its queue, or says that the answer
+// to the copy will not come.
 func (x *Copy) abandon(now time.Time) {
 	x.remaining = 0
 	switch {

@@ -188,9 +188,9 @@ func left(now, then time.Time, c *Class, cost *Cost) {
 	retireIfUnused(now, c)
 }
 
-// Return offers an item again whose turn has come to nothing. If it has waited in this class, it goes before
-// all others, and waits however long that takes and although the queue may be full. What its turn was charged
-// is lost; only windows give it back. It may leave at once if the class does not count it any more.
+// Return offers an item again that could not use its turn. If the item has waited in this class, it goes
+// before all others, however long it has to wait and even if the queue is full. What was charged for its turn
+// is lost, except to windows. If the class does not count the item any more, the item may leave at once.
 func (c *Class) Return(now time.Time, it *Item) Verdict {
 	if charged := it.charged; charged != nil {
 		it.Left(it.arrived)

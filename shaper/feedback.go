@@ -16,14 +16,15 @@ func (c *Class) Provider() Provider { return Provider{c} }
 
 // Answered says that an item which Asks has its answer at now, or will never have one. ok
 // says that the provider did not complain about the rate. What concerns a class that a reload has
-// replaced also concerns the one that goes on from it.
+// replaced also concerns its heir, the class that goes on from it.
 func (p Provider) Answered(now time.Time, ok bool) {
 	for _, heir := range answered(now, p.class, ok) {
 		heir.lower(now, ok)
 	}
 }
 
-// answered is Answered without the classes that go on from others. It returns what these inherit.
+// answered is Answered for a class and those above it, but not for the heirs of classes that a
+// reload has replaced. It returns what the heirs inherit.
 func answered(now time.Time, c *Class, ok bool) (heirs []inheritance) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
@@ -56,8 +57,8 @@ func (n *node) heed(now time.Time, ok bool) {
 	}
 }
 
-// An inheritance is how many items are in flight of a class that another one has replaced. The
-// classes above count them where they are.
+// An inheritance is how many items are in flight of a class that an heir has replaced. The
+// classes above the replaced class still count these items.
 type inheritance struct {
 	heir     *Class
 	inFlight int
@@ -111,7 +112,7 @@ func learned(now time.Time, n *node, refused bool) {
 // what it costs beyond that, in each unit; a negative number is given back. A class on the path gives
 // back no more than its limits still count (see limit.Amend), and nothing if the class came beneath
 // it only after then: it was not charged. What concerns a class that a reload has replaced also
-// concerns the one that goes on from it.
+// concerns its heir.
 func (p Provider) Settle(now, then time.Time, more Cost) {
 	correction{then, false}.settle(now, p.class, false, &more)
 }
@@ -130,16 +131,17 @@ type correction struct {
 	again bool // it will be charged again; see gate.takeBack
 }
 
-// settle corrects a class, and unless alone is set those above it. A class that goes on from one of
-// them is settled alone: what is above it is above the other too, or was not charged.
+// settle corrects a class, and unless alone is set the classes above it. It corrects the heir of
+// each of them alone: a class above an heir is also above the class that the heir has replaced, or
+// was not charged.
 func (d correction) settle(now time.Time, c *Class, alone bool, more *Cost) {
 	for _, heir := range d.amendPath(now, c, alone, more) {
 		d.settle(now, heir, true, more)
 	}
 }
 
-// amendPath corrects a class, and unless alone is set those above it. It returns the classes that go
-// on from them.
+// amendPath corrects a class, and unless alone is set the classes above it. It returns the heirs of
+// these classes.
 func (d correction) amendPath(now time.Time, c *Class, alone bool, more *Cost) (heirs []*Class) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
@@ -185,15 +187,15 @@ func (p Provider) ThrottledHere(now time.Time, wait time.Duration, signal string
 
 func itself(n *node) *node { return n }
 
-// pause makes a class pause: the one that chosen returns for the class of p, or the one that goes on
-// from it after a reload.
+// pause makes a class pause: the class that chosen returns for the class of p, or its heir after a
+// reload.
 func (p Provider) pause(now time.Time, wait time.Duration, signal string, chosen func(*node) *node) {
 	if heir := p.pauseChosen(now, wait, signal, chosen); heir != nil {
 		heir.Provider().pause(now, wait, signal, itself)
 	}
 }
 
-// pauseChosen is pause unless another class goes on from the chosen one. It returns that class.
+// pauseChosen is pause, unless the chosen class has an heir. Then it returns the heir.
 func (p Provider) pauseChosen(now time.Time, wait time.Duration, signal string, chosen func(*node) *node) (heir *Class) {
 	root, now := p.class.lockAt(now)
 	defer root.mu.Unlock()
@@ -214,8 +216,8 @@ func (p Provider) pauseChosen(now time.Time, wait time.Duration, signal string, 
 	return nil
 }
 
-// pausing returns the node that pauses if the provider throttles a node: that node, or one
-// above it.
+// pausing returns the node that pauses if the provider throttles a node: the node itself,
+// or a node above it.
 func pausing(last *node) *node {
 	for n := last; n != nil; n = n.parent.Load() {
 		switch {

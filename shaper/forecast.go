@@ -39,8 +39,8 @@ func (f forecast) drained() time.Time {
 	return f.leaves(&f.own)
 }
 
-// entered estimates when an item leaves that enters the class now. One that is First goes before
-// all others.
+// entered estimates when an item leaves that enters the class now. An item that is First goes
+// before all others.
 func (f forecast) entered(it *Item) time.Time {
 	if it.First {
 		return f.next(&it.Cost)
@@ -229,8 +229,8 @@ func (f forecast) counts(x *node, cost *Cost) bool {
 	return f.through(x.kind) > 0 || f.in(x, cost) > 0
 }
 
-// in returns what the item costs in a class on the path. If it costs nothing there, but what does has its turn before, it waits
-// until the class lets that leave: so it counts as one unit.
+// in returns what the item costs in a class on the path. If the item costs nothing there, and items that cost something
+// have their turn before it, it waits until the class lets those leave: so it counts as one unit.
 func (f forecast) in(x *node, cost *Cost) int64 {
 	n := cost.In(x.kind)
 	if n == 0 && !f.goesFirst(x) {
@@ -260,8 +260,8 @@ func (f forecast) goesFirst(x *node) bool {
 // ahead returns what waits before the item in its queue, in the unit of the class.
 func (f forecast) ahead() int64 { return f.node.queueCost - f.own.In(f.node.kind) }
 
-// through returns what waits before the item in its queue, in the unit of a class that it passes. In another unit than that of
-// its own class that is not known if children compete with the queue: then it is 0.
+// through returns what waits before the item in its queue, in the unit of a class that the item passes. If children compete
+// with the queue, that is known only in the unit of the item's own class. In another unit, through then returns 0.
 func (f forecast) through(kind unit.Kind) int64 {
 	n := f.node
 	switch {
@@ -381,8 +381,8 @@ func (f forecast) queueBefore(x *node) int64 { return f.through(x.kind) }
 
 func (f forecast) allBefore(x *node) int64 { return x.waitingCost.in(x.kind) - f.own.In(x.kind) }
 
-// next estimates when an item leaves that goes before all others of its class, if none goes
-// before it in a class above.
+// next estimates when an item leaves that goes before all others of its class, if no item
+// goes before it in a class above.
 func (f forecast) next(cost *Cost) time.Time {
 	at := f.now
 	for x := f.node; x != nil; x = x.parent.Load() {

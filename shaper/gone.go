@@ -7,10 +7,11 @@ import (
 	"shaper/policy"
 )
 
-// gone holds the classes that the policy has no more, as long as somebody is in them or what has left of them matters:
-// over any number of reloads. If a class of the name comes back, it is the same one: else a reload and its rollback would
-// give it its budget twice, and forget what is in flight, what it has learned and until when it pauses. Meanwhile it
-// goes on for whoever still uses it. A class that another one has replaced does not come back, and is there for its users.
+// gone holds the classes that the policy has no more, over any number of reloads: as long as somebody is in a class, or
+// what has left it matters. If the policy has a class of the same name again, the class comes back. Otherwise a reload and
+// its rollback would give the class its budget twice, and forget what is in flight, what the class has learned and until
+// when it pauses. Meanwhile the class goes on for those who still use it. A class that has an heir does not come back, and
+// only goes on for its users.
 type gone map[*Class]*goneClass
 
 type goneClass struct {
@@ -27,8 +28,8 @@ const (
 	askGoneBy        = time.Hour
 )
 
-// findingKept is how long a class that is gone matters for what it has learned. That is no budget: a class that comes back
-// later learns it again.
+// findingKept is how long a class that is gone matters for what it has learned. What it has learned is no budget: a class
+// that comes back later learns again.
 const findingKept = time.Hour
 
 // add notes a class that the policy has no more.
@@ -79,7 +80,8 @@ func (g gone) named(name string) *Class {
 	return nil
 }
 
-// unshare takes a share from the classes that nobody uses. It reports whether another one uses it.
+// unshare takes a share from the classes that nobody uses. It reports whether another class uses
+// the share.
 func (g gone) unshare(now time.Time, share Share) (used bool) {
 	for c := range g {
 		used = g.unshareClass(now, c, share) || used

@@ -27,8 +27,8 @@ func (p Provider) Heard(now, then time.Time, cost Cost, hints []Hint) {
 	}
 }
 
-// hear is Heard up to a class that a reload has replaced. It returns the one that goes on from it, and
-// the hints to which no class keeps so far.
+// hear is Heard up to a class that a reload has replaced. It returns the heir of that class, and the
+// hints to which no class keeps so far.
 func hear(now, then time.Time, c *Class, cost Cost, hints []Hint) (heir *Class, rest []Hint) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()

@@ -65,8 +65,9 @@ func nextHold(now time.Time, c *Class) hold {
 	return holdOn(now, &c.node, cost)
 }
 
-// holdWithKey returns what an item of one unit waits for that comes to a class with a key, and when it leaves behind all that
-// waits before it. If nothing holds it up itself, it waits for what holds up the first of these, which is behind.
+// holdWithKey returns what an item of one unit with a key waits for that comes to the class now, and when that item leaves
+// behind all items that wait before it. If no limit holds up the item itself, it waits for what holds up the first item
+// that waits there, which is behind.
 func (c *Class) holdWithKey(now time.Time, key Key) (h hold, behind *Item) {
 	h = holdOn(now, &c.node, &oneOfEach)
 	for k := c.keys; k != nil; k = k.above {
@@ -120,8 +121,9 @@ func (k *keys) gate(now time.Time, key policy.Key) gate {
 	return gate{pace: k.pace, limiter: state.limiter, assured: state.assured}
 }
 
-// turn returns when one of each unit leaves the classes above with a key that has no bucket, after the
-// turns of those that have one. A bucket beneath those of the class above has the turn of that one.
+// turn returns when one of each unit with a key that has no bucket leaves the classes above, after the
+// turns of the buckets. A bucket that stands beneath a bucket of the class above has the turn of that
+// bucket.
 func (k *keys) turn(now time.Time, key policy.Key) time.Time {
 	k = k.top()
 	band := assured

@@ -38,7 +38,8 @@ func (c *Cost) In(kind unit.Kind) int64 {
 	return 0
 }
 
-// Volume returns the cost of one item as counters have it. What costs messages is one.
+// Volume returns the cost of one item as counters have it. An item that costs messages counts
+// as one message.
 func (c Cost) Volume() stats.VolumeReading {
 	v := stats.VolumeReading{Bytes: uint64(c.Bytes), Packets: uint64(c.Packets), Messages: uint64(c.Messages), Connections: uint64(c.Connections), Tokens: uint64(c.Tokens)}
 	if c.Messages > 0 {

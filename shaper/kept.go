@@ -31,8 +31,8 @@ func (k *keys) note(now time.Time, kept bool) {
 	}
 }
 
-// noteAll makes a ledger keep that keys that it does not know have just been used: it has no room for
-// all of them.
+// noteAll makes a ledger keep that all keys that the ledger does not know have just been used. It is
+// for a ledger that has no room for all keys.
 func (k *keys) noteAll(now time.Time, ledger Ledger) {
 	root, now := k.class.lockAt(now)
 	defer root.mu.Unlock()
@@ -41,8 +41,9 @@ func (k *keys) noteAll(now time.Time, ledger Ledger) {
 	}
 }
 
-// idleLeases returns what is remembered of the keys that nobody uses, unless only the first lease
-// counts: it says that keys that nobody knows start as after a full burst, if they do.
+// idleLeases returns what is remembered of the keys that nobody uses. If keys that nobody knows
+// start as after a full burst, the first lease says so. Unless each is set, idleLeases returns
+// only that lease.
 func (k *keys) idleLeases(now time.Time, each bool) (all []limit.Lease) {
 	if !k.spentAt.IsZero() {
 		if lease := k.leaseOfAll(k.spentAt); lease.Expires.After(now) {

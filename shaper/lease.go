@@ -91,7 +91,8 @@ func (s *silence) list(l *leased) {
 	s.owing, l.listed = append(s.owing, l), true
 }
 
-// breaks lets the first one ask that has to. The next one asks when that has its answer.
+// breaks ends the silence: the first limiter of owing that needs a lease asks for it. The next
+// limiter asks when the first one has its answer.
 func (s *silence) breaks(now time.Time) {
 	for asks := s.asks; len(s.owing) > 0 && s.asks == asks; {
 		l := s.owing[0]

@@ -68,10 +68,11 @@ func (p *pace) slackOf() time.Duration {
 	return leaky.Slack(p.rate)
 }
 
-// patienceOf returns the patience. It is a small part of a gap of the slowest limit. The class loses that
-// time if one of its limits lets items leave one by one. One with a burst uses it later. But its moments stand
-// still, and the contender that it waits for is later each time by what it takes to write an item, so
-// that it needs more of it. Beneath a window nothing is lost if another one leaves.
+// patienceOf returns the patience, which is a small part of a gap of the slowest limit. If a limit lets items
+// leave one by one, the class loses that time. A limit with a burst uses the time later. But the moments of
+// such a limit stand still, and the contender that the class waits for is later each time by what it takes to
+// write an item, so the patience is longer there. Beneath a window nothing is lost if another contender
+// leaves.
 func (p *pace) patienceOf() time.Duration {
 	if p.kind == unit.Bytes || p.keyed {
 		return 0 // nothing is lost if another one leaves; or the class holds nothing up
@@ -289,8 +290,8 @@ func (limitless) Memory(now time.Time) (m limit.Memory, whole bool) {
 func (limitless) Remember(limit.Memory) {}
 func (limitless) Clone() limit.Limiter  { return limitless{} }
 
-// blocked is the limiter of a bucket that was given up. What still comes waits until its
-// owner takes it out.
+// blocked is the limiter of a bucket that was given up. An item that still comes waits
+// until its owner takes it out.
 type blocked struct{ limitless }
 
 func (blocked) Next(time.Time, int64, int64) time.Time { return limit.Never }

@@ -38,7 +38,8 @@ type pacer struct {
 	until time.Time // until when the pacer looks at the clock after this wake-up
 }
 
-// A timer has one absolute deadline. One goroutine waits for it while others may move it.
+// A timer has one absolute deadline. One goroutine waits for the deadline, and other goroutines
+// may move it meanwhile.
 type timer interface {
 	// set moves the deadline; limit.Never stops the timer. One goroutine at a time calls it.
 	set(at time.Time)

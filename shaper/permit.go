@@ -165,8 +165,8 @@ func (s *Permit) leaveQueue() {
 	s.waitsIn.of.Named().permits.queued--
 }
 
-// release undoes climb, and returns the permits that others get by that. The caller holds the
-// lock of the tree, and calls notify without it.
+// release undoes climb, and returns the permits that other sessions get by that. The caller
+// holds the lock of the tree, and calls notify without the lock.
 func (s *Permit) release() (next []*Permit) {
 	for _, permit := range s.shadowPermits {
 		permit.Release()

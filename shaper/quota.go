@@ -9,8 +9,8 @@ import (
 	"shaper/stats"
 )
 
-// quotaFrom is the shortest window that is a quota: for a shorter one, what remains means little
-// by the time that somebody reads it.
+// quotaFrom is the shortest window that is a quota: what remains of a shorter window means
+// little by the time that somebody reads it.
 const quotaFrom = time.Minute
 
 // addQuota adds a quota. Of two with the same window, the one counts of which less remains.

@@ -11,7 +11,7 @@ import (
 	"shaper/unit"
 )
 
-// A record is what a ledger keeps of a limiter: all that it takes to make another one that
+// A record is what a ledger keeps of a limiter: all that it takes to make a limiter that
 // goes on from it, also under another policy.
 type record struct {
 	per     string    // policy.Per of the class, as text

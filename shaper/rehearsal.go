@@ -247,10 +247,10 @@ func (r *rehearsal) copyHeap(n *node, from alarms, i int) alarms {
 // mostRehearsed bounds the steps of a rehearsal.
 const mostRehearsed = 100_000
 
-// until lets items leave until one does that waits in a class or beneath it. It returns that item,
-// the time, and for each class above how many items left before because it chose another one
-// beneath it. It returns limit.Never if time alone never lets one leave, and a time before that if
-// there are too many steps.
+// until lets items leave until an item leaves that waits in a class or beneath it. It returns that
+// item, the time, and for each class above how many items left before because that class chose
+// another class beneath it. The time is limit.Never if time alone never lets such an item leave,
+// and an earlier one if there are too many steps.
 func (r *rehearsal) until(of *node) (it *Item, at time.Time, ahead map[*node]int, exact bool) {
 	top, target := r.nodes[of.root()], r.nodes[of]
 	ahead = map[*node]int{}

@@ -6,11 +6,13 @@ import (
 	"shaper/limit"
 )
 
-// A slot of a fleet is lost if a class above is not free at that moment, since another contender has just left. So a
-// feed reserves the classes above for a slot that is known: until then, only contenders have a turn that go before the
-// one with the slot, or that leave these classes free in time. A slot is known for no longer than a fleet grants ahead.
+// If a class above is not free at the moment of a slot, because an item of another contender has just left, the slot is
+// lost. So a feed reserves the classes above for a slot that is known. Until then a contender has a turn only if it
+// goes before the contender with the slot, or if it leaves these classes free in time. A slot is known for no longer
+// than a fleet grants ahead.
 
-// noteSlot notes whether the contender has the slot that comes next. If it is not ready, it is so at a time.
+// noteSlot notes whether the contender has the slot that comes next. A contender that is not ready is ready
+// at the given time.
 func (f *feed) noteSlot(k *contender, ready bool, at time.Time) {
 	if f.slot == k {
 		f.slot = nil

@@ -114,8 +114,8 @@ type Quota struct {
 	Window time.Duration
 }
 
-// asQuota returns the limit, which is one of a class, as its policy names it. A limit that allows less than one unit in its period allows
-// one in a longer time.
+// asQuota returns a limit of a class as the policy names it. A limit that allows less than one unit in its period allows
+// one unit in a longer time.
 func (r *restraint) asQuota(class string) Quota {
 	q := Quota{Class: class, Kind: r.kind, Window: r.window}
 	if q.Window == 0 {

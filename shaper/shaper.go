@@ -141,8 +141,9 @@ func (s *Shaper) Told(class, key string) {
 	}
 }
 
-// Unshare takes a share from the classes that are gone and that nobody uses any more. It reports whether some class still uses it.
-// Who joins such a class afterwards sends at its rate in this process alone, so the caller sees to it that nobody does.
+// Unshare takes a share from the classes that are gone and that nobody uses any more. It reports whether some class still
+// uses the share. A session that joins a class afterwards which has lost its share sends at the rate of the class in this
+// process alone, so the caller sees to it that none does.
 func (s *Shaper) Unshare(share Share) (used bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -32,7 +32,7 @@ type shared struct {
 	noted   bool      // the class is in node.overdue of its root
 }
 
-// borrow returns a shared limiter around one that counts what this process lets out.
+// borrow returns a shared limiter around l, which counts what this process lets out.
 func (b *backing) borrow(now time.Time, p *pace, l limit.Limiter) *shared {
 	c, key := b.class, b.key()
 	s := &shared{Limiter: l, share: b.share, class: c, wanted: -1}
@@ -50,10 +50,10 @@ func (b *backing) borrow(now time.Time, p *pace, l limit.Limiter) *shared {
 	return s
 }
 
-// owe tells the budgets of windows what the class has used of them while only this process used it: the fleet does not know
-// that. A limit that goes on from none of old counts as spent here, but nothing has left, so owe tells nothing of it. Nobody
-// calls owe for a class that was shared before, since the fleet knows what it has used. Nor for a bucket: the fleet knows
-// it by another key.
+// owe tells the budgets of windows what the class has used of the windows before it was shared: the fleet does not know
+// that. If a limit goes on from no limit of old, it counts as spent here although nothing has left, so owe tells nothing of
+// it. Nobody calls owe for a class that was shared before, since the fleet knows what that class has used. Nor does anybody
+// call it for a bucket, since the fleet knows the bucket by another key.
 func (s *shared) owe(now time.Time, p, old *pace) {
 	parts, next, origins := limit.Parts(s.Limiter), 0, p.origins(old)
 	for i, l := range p.limits() {
@@ -72,8 +72,8 @@ func (s *shared) owe(now time.Time, p, old *pace) {
 // bare implements borrower.
 func (s *shared) bare() limit.Limiter { return s.Limiter }
 
-// Next implements limit.Limiter. Unlike others it changes something: it tells the budgets what
-// waits.
+// Next implements limit.Limiter. Unlike Next of other limiters, it changes something: it tells
+// the budgets what waits.
 func (s *shared) Next(now time.Time, ahead, n int64) time.Time {
 	if closed := s.class.pace.closed; closed.Contains(now) {
 		s.want(now, 0, nothing)
@@ -329,7 +329,7 @@ func (s *shared) SetRate(now time.Time, rate unit.Rate, burst int64) {
 	s.budgets[0].SetRate(now, rate, s.limits[0].Burst)
 }
 
-// forget drops what a limiter has of its budgets, if it is a shared one.
+// forget drops what a limiter has of its budgets, if the limiter is shared.
 func forget(l limit.Limiter) {
 	if s, ok := l.(*shared); ok {
 		for _, b := range s.budgets {
@@ -346,8 +346,8 @@ func (b *backing) key() string {
 	return keyText(b.class.key)
 }
 
-// A lent limiter stands for a shared one in a copy of its tree. It lets out what the fleet is expected to grant, and neither asks
-// for that nor uses it.
+// A lent limiter stands for a shared limiter in a copy of its tree. It lets out what the fleet is expected to grant, and
+// neither asks for grants nor uses them.
 type lent struct {
 	limit.Limiter // a copy of what counts what this process has let out
 	budgets       []Budget

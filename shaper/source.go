@@ -17,11 +17,11 @@ type Source struct {
 	key    Key    // with which it has joined that
 	twins  *Copy  // a list of those that stand for its bytes, one for each class, the latest first
 
-	// Its messages that wait, and the memory of the connection that these take.
+	// The messages of the source that wait, and the memory of the connection that they take.
 	backlogs map[*Class]*sourceBacklog
 	memory   int64 // bytes
 
-	// What holds it up, and the copies that are blocked by that, in order.
+	// What holds the source up, and the copies that are blocked meanwhile, in order.
 	blocker                   *Copy // waits, and nothing overtakes it; nil: none
 	stuck                     *Copy // the connection has no memory for it, so nothing more is read; nil: none
 	firstBlocked, lastBlocked *Copy // a list; see Copy.next

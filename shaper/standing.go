@@ -61,8 +61,8 @@ func (n *node) heldUntil(now, until time.Time) still {
 	return all
 }
 
-// heldBeneath is heldUntil of what waits beneath a class that does not stand still. It looks at all children before what is
-// beneath them.
+// heldBeneath is heldUntil of what waits beneath a class that does not stand still. It looks at all children before it
+// looks beneath any of them.
 func (n *node) heldBeneath(now, until time.Time, all *still, looks *int) {
 	if n.waiting == 0 || n.feed == nil {
 		return
@@ -82,8 +82,8 @@ func (n *node) heldBeneath(now, until time.Time, all *still, looks *int) {
 	}
 }
 
-// Classes that hear a refusal each pause until moments that differ a little. One that goes on at most so much sooner or later
-// than another competes with it.
+// Several classes that each hear a refusal pause until moments that differ a little. Two of them compete if one goes on at
+// most so much sooner or later than the other.
 const (
 	littleSooner = 5 * time.Second
 	littleLater  = time.Second

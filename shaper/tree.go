@@ -282,7 +282,7 @@ func (n *node) countQueued(cost int64) {
 }
 
 // countWaiting adds items, and what they cost together, to what waits in the node and in
-// those above it. Negative numbers take away.
+// the nodes above it. Negative numbers take away.
 func (n *node) countWaiting(cost *sum, items int64) {
 	for ; n != nil; n = n.parent.Load() {
 		n.line.count(n.kind, cost, items)

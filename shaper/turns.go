@@ -65,8 +65,9 @@ func (n *node) lettingBefore(now time.Time, child *node, units int64) int64 {
 	return int64(all)
 }
 
-// siblingsBefore returns what the siblings of a child let leave before so many units of it, if it gets less than they are assured
-// together: those of a better priority all that waits in them, and those of the same as their weights say.
+// siblingsBefore returns what the siblings of a child let leave before so many units of the child, if the child gets less
+// than its siblings are assured together. Siblings of a better priority let all leave that waits in them, and siblings of
+// the same priority as much as the weights say.
 func (n *node) siblingsBefore(now time.Time, child *node, units int64) (all sum) {
 	for s := range n.feed.some {
 		if !n.isBefore(now, s, child) {
@@ -86,8 +87,9 @@ func (n *node) isBefore(now time.Time, s, child *node) bool {
 	return s != child && s.priority <= child.priority && s.waiting > 0 && !s.goesOn(now).After(now)
 }
 
-// assuredOf returns what the class is assured in a second of a class above that sends at a rate, in the unit of that, if what leaves is
-// as what waits. A class that does not borrow leaves its gap idle until the other one is free.
+// assuredOf returns what the class is assured in a second of a class above that sends at a rate. The result is in the unit
+// of the class above, and assumes that what leaves costs the same as what waits. A class that does not borrow leaves its
+// gap idle until the class above is free.
 func (n *node) assuredOf(above *node, rate float64) float64 {
 	own, buckets, borrows := n.pace.assured.PerSecond(), 1, n.pace.borrows
 	if k := n.class.keys; k != nil {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A slot of a fleet that is not used in time is lost. So a shared class leaves slots to others that classes above or
-// beneath it, which only this process has, do not let it use.
+// A slot of a fleet that is not used in time is lost. Classes above or beneath a shared class, which only this
+// process has, may not let it use a slot. So the shared class leaves such a slot to other members.
 
 // yield returns how many of so many units to ask for. If classes above or beneath are slower, it asks for no slot before
 // they let the next item leave, which needs n units, and costs so much in all.
@@ -51,8 +51,8 @@ func (s *shared) fitting(now, from time.Time, units, n int64, cost *Cost) int64 
 }
 
 // above returns when the classes above let an item leave after so many others that cost as much, if nothing else is next
-// there. An item that is on its way out does not count: nobody tells this class when it has left. Nor does a class that
-// is shared too: it asks for slots of its own, which cannot wait for those of this one.
+// there. An item that is on its way out does not count: nobody tells this class when the item has left. Nor does a class
+// above that is shared too: it asks for slots of its own, which cannot wait for the slots of this class.
 func (s *shared) above(now time.Time, others int64, cost *Cost) (at time.Time) {
 	for p := s.class.parent.Load(); p != nil; p = p.parent.Load() {
 		n := cost.In(p.kind)
