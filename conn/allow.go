@@ -38,7 +38,8 @@ func allowed(l *policy.Listener, to entry.Destination, addrs []upstream.Address)
 // addressIn returns the address of a destination without a name.
 func addressIn(to entry.Destination) netip.AddrPort { return netip.AddrPortFrom(to.Addr, to.Port) }
 
-// upstreamIn returns the one name that a target allows at one port, as it is looked up; "" if it allows more.
+// upstreamIn returns the name that a target allows at one port, as it is looked up; "" if the target allows
+// more than one name or port.
 func upstreamIn(t policy.Target) string {
 	if t.Name == "" || t.Name[0] == '*' || t.Ports.First != t.Ports.Last || t.Ports.First == 0 {
 		return ""

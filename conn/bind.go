@@ -18,7 +18,8 @@ import (
 // to, has no free port, or is no longer an address of this machine.
 
 // ours returns the addresses of bind from which an address can be reached, beginning with the one
-// whose turn it is. It omits those that this machine has lost, unless it has lost all.
+// whose turn it is. It omits the addresses that this machine has lost, unless the machine has
+// lost all of them.
 func (sv *service) ours(now time.Time, l *policy.Listener, to netip.Addr) []netip.Addr {
 	reaching := slices.DeleteFunc(slices.Clone(l.Bind), func(from netip.Addr) bool { return !policy.Reaches(from, to) })
 	all := sv.lost.present(now, reaching)
@@ -33,8 +34,8 @@ func (sv *service) ours(now time.Time, l *policy.Listener, to netip.Addr) []neti
 	return append(all[first:len(all):len(all)], all[:first]...)
 }
 
-// choose returns the address of bind that a session in some classes leaves from: the one that it
-// has, if that is still good, or a new one; invalid: the kernel chooses.
+// choose returns the address of bind that a session in some classes leaves from: its present
+// address if that is still good, or else a new one. If it is invalid, the kernel chooses.
 func (sv *service) choose(now time.Time, l *policy.Listener, who policy.Conn, classes ...*shaper.Class) netip.Addr {
 	to := who.Destination.Addr()
 	if len(l.Bind) == 0 || who.Bind.IsValid() && policy.Reaches(who.Bind, to) {
@@ -52,8 +53,8 @@ func (sv *service) choose(now time.Time, l *policy.Listener, who policy.Conn, cl
 	return ours[0]
 }
 
-// lostFor is how long sessions leave out an address of bind that this machine did not have. After that,
-// one tries it again.
+// lostFor is how long sessions omit an address of bind that this machine did not have. After that, a
+// session tries the address again.
 const lostFor = 5 * time.Second
 
 // lostAddrs are the addresses of bind that this machine did not have lately. The zero lostAddrs has none.

@@ -204,7 +204,7 @@ func alpn(p policy.Protocol) []string {
 	return nil
 }
 
-// pair reads a certificate and its key. It warns of one that is not valid now.
+// pair reads a certificate and its key. It warns of a certificate that is not valid now.
 func (f *tlsFiles) pair(key, certPath, keyPath string) (pair tls.Certificate) {
 	certPEM, err := f.contents(readFile, certPath)
 	var chain []*x509.Certificate

@@ -92,8 +92,8 @@ func (s *Server) bind(at address, who sock.Access) (bound, error) {
 	return s.bindUDP(at)
 }
 
-// Abort gives up the change: it closes what Prepare has bound, and makes the other sockets what they
-// were.
+// Abort gives up the change: it closes the sockets that Prepare has bound, and undoes what Prepare
+// has changed of the other sockets.
 func (c *Change) Abort() {
 	for _, undo := range slices.Backward(c.undo) {
 		undo()

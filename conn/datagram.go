@@ -39,8 +39,8 @@ func (ud *udpDirection) init(t *udpSession, towards stats.Direction, class *shap
 	ud.joined.Store(class)
 }
 
-// move moves the direction into a class that it has joined. If the session ends meanwhile, it
-// quits that class, too.
+// move moves the direction into a class that the session has joined. If the session ends
+// meanwhile, it quits that class, too.
 func (ud *udpDirection) move(now time.Time, class *shaper.Class) {
 	ud.class.Store(class)
 	ud.joined.Swap(class).Quit(now)
@@ -60,7 +60,8 @@ func costOf(t sock.Train) shaper.Cost {
 	return shaper.Cost{Bytes: int64(len(t.Payload)), Packets: t.Packets()}
 }
 
-// datagrams is a train that waits for its class. The class owns it, and then whoever takes it out.
+// datagrams is a train that waits for its class. The class owns the train, and then whoever takes
+// it out of the class.
 type datagrams struct {
 	sock.Train
 	item      shaper.Item

@@ -158,8 +158,9 @@ func (e *entrance) relayMade(a *association, err error) {
 	}
 }
 
-// login compares the password with the present file, or with the one before if a reload has taken that
-// away. It does so in a goroutine of its own, since that takes long. It waits for others, until the session ends.
+// login compares the password with the present file of users, or with the file before if a reload has taken the
+// file away. It does so in a goroutine of its own, since the comparison takes long. That goroutine waits for
+// other logins, until the session ends.
 func (e *entrance) login(s entry.Step) {
 	t := e.session
 	e.users = cmp.Or(t.service.terms.Load().secure.users, t.conf.secure.users)

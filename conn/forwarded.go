@@ -118,8 +118,8 @@ func (o *oneMessage) skip(into []byte) (n int, err error) {
 	return n, err
 }
 
-// understand makes ready what it can of raw. A request that cannot be understood is an error, since it
-// may hold another one. An answer passes as it is.
+// understand makes as much of raw ready as it can. A request that it cannot understand is an error,
+// since it may contain another request. An answer that it cannot understand passes as it is.
 func (o *oneMessage) understand() error {
 	for len(o.raw) > 0 && !o.over {
 		n, event, err := o.scan.Next(o.raw)

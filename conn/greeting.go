@@ -130,8 +130,8 @@ func peek(end sock.End, p []byte) (n int, err error) {
 	}
 }
 
-// take reads bytes that peek has returned, so that they are no longer in the stream. If that fails, it
-// ends the session and returns false.
+// take reads bytes that peek has returned, so that the stream no longer has them. If the read fails,
+// take ends the session and returns false.
 func (g *greeting) take(peeked []byte) bool {
 	t := g.session
 	for len(peeked) > 0 {
@@ -145,8 +145,8 @@ func (g *greeting) take(peeked []byte) bool {
 	return true
 }
 
-// done ends the greeting. The session goes on when its lock is free, since that takes locks that come
-// before it. The lock is held.
+// done ends the greeting. To go on, the session takes locks that come before its own, so it goes on
+// when its own lock is free. The lock of the session is held.
 func (g *greeting) done() {
 	g.next, g.then = g.then, nil
 	g.stop()

@@ -45,8 +45,8 @@ func (s *Server) isOwnUnix(name string) bool {
 	return slices.ContainsFunc(own, func(own string) bool { return sock.SameName(own, name) })
 }
 
-// ownHost is the address of one of our listeners. both says that it accepts IPv4, too, if it is
-// [::].
+// ownHost is the address of one of our listeners. both says that a listener at [::] accepts
+// IPv4, too.
 type ownHost struct {
 	addr netip.Addr
 	both bool

@@ -50,8 +50,8 @@ func (s *shadow) guest(who policy.Conn, conf *policy.Listener, now time.Time) *s
 }
 
 // withBind returns a connection with the Bind that it would have if the policy in the shadow were in
-// force. It keeps its own address if the listener has that in bind. Otherwise it gets one of bind
-// that reaches the destination. s may be nil.
+// force. The connection keeps its own address if the listener has that in bind. Otherwise it gets an
+// address of bind that reaches the destination. s may be nil.
 func (s *shadow) withBind(who policy.Conn) policy.Conn {
 	if s == nil || slices.Contains(s.binds[who.Listener], who.Bind) {
 		return who

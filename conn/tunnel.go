@@ -44,9 +44,9 @@ type tunnel struct {
 	finished atomic.Int32                  // directions that have ended
 	busy     atomic.Bool                   // outward may hold bytes that it has not written yet
 
-	// mu guards all that follows. It comes after the lock of the session, and before that of a
-	// poller. Only newTunnel and the goroutine of run set file, wire and inside, so that goroutine
-	// and those that it starts read them without mu.
+	// mu guards all that follows. mu comes after the lock of the session, and before the lock of a
+	// poller. Only newTunnel and the goroutine of run set file, wire and inside. So that
+	// goroutine, and the goroutines that it starts, read these fields without mu.
 	mu       sync.Mutex
 	file     *os.File      // the connection, until there are descriptors for the rest
 	wire     *wire         // nil: open has not succeeded yet

@@ -50,8 +50,9 @@ const (
 	udpClosed
 )
 
-// udpKey tells the sessions of a socket apart: by the client, and by what it has asked for. That
-// is where it wants to go, if it can say that, and otherwise our address that it has sent to.
+// udpKey tells the sessions of a socket apart: by the client, and by what the client has asked
+// for. A client that can say so asks for a destination. Any other client asks for the address of
+// ours to which it has sent.
 type udpKey struct {
 	client netip.AddrPort
 	asked  entry.Destination

@@ -53,8 +53,9 @@ func (u *udpSocket) open(key udpKey, client sock.Peer, sv *service) (*udpSession
 	return one, nil
 }
 
-// begin puts the session into its classes, dials, and registers it. If it fails, it undoes
-// everything. Datagrams do not wait for a permit: without one it fails before it makes a socket.
+// begin puts the session into its classes, dials, and registers it. If begin fails, it undoes
+// everything. Datagrams do not wait for a permit: without a permit begin fails before it makes a
+// socket.
 func (t *udpSession) begin(leads *upstream.Set) (err error) {
 	if err := t.find(leads); err != nil {
 		return err
@@ -219,7 +220,7 @@ func (t *udpSession) dial() error {
 }
 
 // answerFrom returns the socket that is bound to the address of a server. If other listeners of ours
-// have its port, they share it for that moment.
+// have the port of that address, they share the port at the moment at which it is bound.
 func (t *udpSession) answerFrom(at netip.AddrPort) (syscall.RawConn, error) {
 	s := t.socket.server
 	raw, err := s.foreign.acquire(s, at)

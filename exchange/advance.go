@@ -84,8 +84,8 @@ func (l *lane) readMore() bool {
 	return false
 }
 
-// find takes note of a message that the input begins with. n bytes of it are there: all of it
-// if it is whole, else its head.
+// find takes note of a message that the input begins with. n bytes of the message are there:
+// the whole message, or else its head.
 func (l *lane) find(n int, whole bool) bool {
 	l.state = handling
 	f := &l.found

@@ -59,8 +59,8 @@ func (a *accounts) charge(x *Exchange, class *shaper.Class, item *shaper.Item) {
 	a.book.sent++
 }
 
-// forgetLast forgets what the request was charged that has left last, since it was given back: an answer to it would
-// settle it once more.
+// forgetLast forgets what was charged for the request that has left last, since that charge was given back: an
+// answer to the request would settle the charge once more.
 func (a *accounts) forgetLast() {
 	if b := a.book; b != nil {
 		b.charges = slices.DeleteFunc(b.charges, func(c charge) bool { return c.request == b.sent-1 })
@@ -182,8 +182,8 @@ func (a *accounts) hear(piece []byte) {
 	}
 }
 
-// hear reads what it can of a piece of the body, and returns how many bytes that is, and whether
-// the body ends with them.
+// hear reads as much of a piece of the body as it can. It returns how many bytes it has read,
+// and whether the body ends with them.
 func (a *answer) hear(piece []byte) (n int, ended bool) {
 	for !ended {
 		var taken int
@@ -321,7 +321,7 @@ func (a *accounts) pass() (tooFast bool) {
 // tell tells the class whose signal the last answer has, once. It reports whether it has one.
 func (a *accounts) tell(now time.Time) bool { return a.book != nil && a.book.answer.tell(now) }
 
-// silence notes that the last answer has told what it says of the rate, whatever its body will say.
+// silence makes the last answer say nothing more of the rate, whatever its body will say.
 func (a *accounts) silence() {
 	if a.book != nil {
 		a.book.answer.told = true

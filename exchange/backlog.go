@@ -137,9 +137,9 @@ func (q *backlog) countLate(m *message, n int) {
 	}
 }
 
-// departed notes that a message has left its class. Now there may be room for one that is
-// parked; or no message of the lane is in the queue, and one that has lost its turn has to
-// enter again.
+// departed notes that a message has left its class. Now there may be room for a parked
+// message. Or no message of the lane is in the queue, and a message that has lost its turn
+// has to enter again.
 func (q *backlog) departed(tag uint16) {
 	b := q.of(tag)
 	if again := b.parked.n > 0 || b.lostTurns(); again && !b.ready {

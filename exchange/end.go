@@ -139,8 +139,9 @@ func (l *lane) drop(reason stats.Reason) {
 	l.body.remaining, l.state = 0, ended
 }
 
-// dropFound tells that the message that was found is dropped, if somebody follows it, and counts the bytes
-// that are lost. If they are the rest of a message that counts already, the number of messages stays.
+// dropFound tells the follower of the message that was found, if there is one, that the message is
+// dropped. It also counts the bytes that are lost. If they are the rest of a message that counts already,
+// the number of messages stays.
 func (l *lane) dropFound(reason stats.Reason, bytes int) {
 	f, items := &l.found, int64(1)
 	if f.follower != nil {
@@ -158,9 +159,9 @@ func (l *lane) dropFound(reason stats.Reason, bytes int) {
 	class.Tally().Dropped(reason, items, int64(bytes))
 }
 
-// linger ends the connection soon, since the client has been told that it ends. It does once all is written that the
-// client gets. What the client still sends is thrown away, unless it cannot be framed: then the connection ends by
-// that.
+// linger ends the connection soon, since the client has been told of the end. The connection ends once all is
+// written that the client gets. What the client still sends is thrown away, unless it cannot be framed: then the
+// connection ends at once.
 func (x *Exchange) linger(result stats.Result) {
 	if x.up.state == breaking {
 		return

@@ -7,9 +7,9 @@ import (
 	"shaper/stats"
 )
 
-// handleCounted handles a counted message that was found: it leaves, waits, or is refused. One that is
-// late waits behind others until the connection ends. If handleCounted returns false, the message stays
-// in the input, with all that is behind it.
+// handleCounted handles a counted message that was found: it leaves, waits, or is refused. A late
+// message waits behind all others until the connection ends. If handleCounted returns false, the
+// message stays in the input, with all that is behind it.
 func (l *lane) handleCounted(late bool) bool {
 	class, tag := l.class(), uint16(unlimited)
 	if l.isUp() {
@@ -67,9 +67,9 @@ func (l *lane) keepPlace() bool {
 	return true
 }
 
-// mayKeep reports whether this connection may hold another message of n bytes, if it has to wait
-// in its class or behind others. An empty list always has room for the first one, unless it is
-// that of a bucket: there may be any number of these.
+// mayKeep reports whether this connection may hold another message of n bytes, if the message
+// has to wait in its class or behind others. An empty list always has room for a first message,
+// unless it is the list of a bucket: there may be any number of buckets.
 func (q *backlog) mayKeep(n int, tag uint16, behindOthers bool) bool {
 	b, x := q.of(tag), q.lane.x
 	switch {
@@ -126,8 +126,8 @@ func (m *message) act(verdict shaper.Verdict) {
 	}
 }
 
-// leave sends a message. item is what the class has let go: that of this message, or that of a
-// later one whose turn this message takes, with the cost of this one.
+// leave sends a message. item is what the class has let go: the item of this message, or the
+// item of a later message whose turn this message takes, with the cost of this message.
 func (m *message) leave(item *shaper.Item) {
 	l := m.lane
 	asks := l.isUp() && l.x.send(m)

@@ -105,8 +105,9 @@ func New(c Config) *Exchange {
 // Watch sets who is told of the messages from now on; nil for nobody.
 func (x *Exchange) Watch(w Watcher) { x.watcher = w }
 
-// FollowWaiting makes those that follow returns the followers of the client's messages that were found before and have not left,
-// one for each. So a watcher hears of all messages that leave from now on, but knows these only by that.
+// FollowWaiting calls follow for each of the client's messages that were found before and have not left, and makes what it
+// returns the follower of the message. So a watcher hears of all messages that leave from now on, but knows these messages
+// only by their followers.
 func (x *Exchange) FollowWaiting(follow func() Follower) {
 	l := &x.up
 	for _, b := range l.backlog.classes {

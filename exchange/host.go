@@ -61,8 +61,8 @@ var ErrCut = errors.New("exchange: the connection is cut")
 
 // A Watcher is told of the messages that count.
 type Watcher interface {
-	// Found says that a message was found. It returns who is told what becomes of it; nil for
-	// nobody.
+	// Found says that a message was found. It returns the follower that is told what becomes
+	// of the message; nil for none.
 	Found(now time.Time, f Found) Follower
 	// Answered says that the provider has answered the message with a number.
 	Answered(now time.Time, number uint32)

@@ -59,8 +59,8 @@ func (a *answer) judge(l *lane) bool {
 	}
 }
 
-// follow looks for the end of a body that begins with these bytes, and reports whether it is there.
-// It keeps nothing of them: they stay in the input.
+// follow looks for the end of a body that begins with these bytes, and reports whether the end is
+// there. It keeps none of the bytes: they stay in the input.
 func (a *answer) follow(body []byte) (ended bool) {
 	for n := 1; n > 0 && !ended; a.followed += n {
 		n, _, ended = a.content.Next(body[a.followed:])

@@ -10,8 +10,8 @@ import (
 // keptMemory is the memory of all messages of the process that are kept, in bytes.
 var keptMemory atomic.Int64
 
-// keepSent keeps a message that was sent just now, if its class sends it again when the
-// provider refuses it. It returns false if it does not keep the message.
+// keepSent keeps a message that was sent just now, if its class sends messages again
+// that the provider refuses. It returns false if it does not keep the message.
 func (m *message) keepSent() bool {
 	l := m.lane
 	q := &l.backlog

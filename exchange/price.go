@@ -117,7 +117,7 @@ func (l *lane) charge() {
 }
 
 // chargeMoved sets what a message costs that waits and has come into another class. Nobody has
-// its body any more: what that said of its cost in a unit still counts.
+// the body of the message any more: what the body said of the cost in a unit still counts.
 func (m *message) chargeMoved() {
 	x := m.lane.x
 	var f frame.Message
@@ -137,8 +137,8 @@ type bill struct {
 	said    said   // by its body, to this class or to one before
 }
 
-// cost returns what the message costs in a class. Each is its cost in messages by its protocol:
-// the number of its destinations.
+// cost returns what the message costs in a class. each is the cost in messages by the protocol:
+// the number of destinations.
 func (b *bill) cost(class *shaper.Class, each int64) shaper.Cost {
 	messages, tokens := prices(class)
 	cost := shaper.Cost{Messages: each}
@@ -151,8 +151,8 @@ func (b *bill) cost(class *shaper.Class, each int64) shaper.Cost {
 	return cost
 }
 
-// by returns the cost of one message. If its body says it, by notes that in said; if the body is gone, what
-// that has said counts.
+// by returns the cost of one message. If the body of the message says the cost, by notes the cost in said.
+// If the body is gone, the cost in said counts.
 func (b *bill) by(c *policy.Cost, said *int64) int64 {
 	switch described := b.message.Described; {
 	case c.Units > 0:

@@ -27,8 +27,9 @@ func (p protocol) makesWait(class *shaper.Class, refusable bool) bool {
 }
 
 // MakesWait reports whether a message waits if its class has no room for it, so that in the end
-// its sender has to wait. It does if the overflow of the class for the protocol is wait. A message
-// that cannot be refused, like one that a provider delivers, also waits if that for streams is.
+// its sender has to wait. The message waits if the overflow of the class for the protocol is wait.
+// A message that cannot be refused, such as a message that a provider delivers, also waits if the
+// overflow for streams is wait.
 func MakesWait(class *shaper.Class, protocol policy.Protocol, refusable bool) bool {
 	conf := class.Policy()
 	return conf.OverflowFor(protocol) == policy.Wait || !refusable && conf.OverflowFor(policy.TCP) == policy.Wait

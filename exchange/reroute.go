@@ -53,8 +53,8 @@ func (l *lane) reclassify() {
 	l.charge()
 }
 
-// A move takes the messages that wait in classes that are gone to others: those to the provider to where the rules lead
-// now, those to the client to one class.
+// A move takes the messages that wait in classes that are gone to other classes. Messages to the provider go to where
+// the rules lead now, and messages to the client go to one class.
 type move struct {
 	gone map[*shaper.Class]bool
 	back *shaper.Class // of the messages to the client; nil: they leave
@@ -81,9 +81,9 @@ func (to *move) includes(m *message) bool {
 	return class.Named() != m.class.Named() // if nothing leads elsewhere, it stays as the connection does
 }
 
-// reroute moves what waits in classes that are gone to others. If a
-// message is about to leave, it goes first. Until then the lane does nothing else, because
-// what it did might overtake the messages that move.
+// reroute moves what waits in classes that are gone to other classes. If a message is
+// about to leave, that message goes first. Until then the lane does nothing else, because
+// what it sent might overtake the messages that move.
 func (q *backlog) reroute(gone map[*shaper.Class]bool, back *shaper.Class) {
 	if q.moving != nil {
 		gone = maps.Clone(gone)
@@ -106,8 +106,8 @@ func (q *backlog) driveMove() {
 	q.moving = nil
 }
 
-// moveList moves messages out of one list, in their order. It returns false if one of them is
-// about to leave.
+// moveList moves messages out of one list, in their order. It returns false if a message of
+// the list is about to leave.
 func (q *backlog) moveList(of *list, to *move) bool {
 	if !q.withdraw(of, to) {
 		return false

@@ -47,9 +47,10 @@ func (m *message) reenter(b *classBacklog) bool {
 	return true
 }
 
-// followBehind takes the first message of the list behind, and lets it enter its class. One that must
-// not overtake others (inOrder), such as an unbind, belongs to no turn of a class: it is sent. followBehind
-// returns false if the message has to stay: it is late, others are before it, or the link has no room.
+// followBehind takes the first message of the list behind, and lets it enter its class. A message that must
+// not overtake others (inOrder), such as an unbind, belongs to no turn of a class: followBehind sends it.
+// followBehind returns false if the message has to stay: it is late, others are before it, or the link has
+// no room.
 func (q *backlog) followBehind() bool {
 	l, m := q.lane, q.behind.first
 	if m.late || m.inOrder && q.before() > 0 || !m.inOrder && l.isUp() && !l.x.link.Room() {

@@ -47,8 +47,8 @@ func (x *Exchange) settle() (again bool) {
 	return again
 }
 
-// again sends a message again that an answer refuses, or puts it back into its class. It
-// returns false if the client has to have that answer.
+// again sends a message again that an answer refuses, or puts the message back into its
+// class. It returns false if the client has to have the answer.
 func (m *message) again(f *frame.Message) bool {
 	x, class, most, outcome := m.lane.x, m.class, m.class.Messages().Retry().Max, stats.RetryAgain
 	switch {
@@ -167,9 +167,9 @@ func (x *Exchange) forsake() bool {
 	return true
 }
 
-// giveUp tells the client that messages were refused to which the provider gives no answer any more: those that
-// wait to be sent again, and those that have never left if the client can still be told, also one that has entered no
-// class yet. After a reload they may wait behind others, which go on.
+// giveUp tells the client that messages were refused to which the provider gives no answer any more: the messages
+// that wait to be sent again, and, if the client can still be told, the messages that have never left, also a message
+// that has entered no class yet. After a reload these may wait behind other messages, which go on.
 func (q *backlog) giveUp() {
 	gaveUp, all := false, q.lane.x.canDecline()
 	for tag, b := range q.classes {
@@ -205,7 +205,8 @@ func (x *Exchange) canDecline() bool {
 		down.in.len() == down.body.remaining
 }
 
-// giveUpOn refuses a message that waits to be sent. If its class has just let it go, Take releases it.
+// giveUpOn refuses a message that waits to be sent. If the class has just let the message go, Take
+// releases the message.
 func (q *backlog) giveUpOn(m *message) {
 	entered := m.stage == queued
 	if q.take(m); entered && !m.drop() {

@@ -9,9 +9,9 @@ import (
 // Leave implements shaper.Owner.
 func (m *message) Leave(now time.Time) { m.lane.x.host.Turn(now, m) }
 
-// Take implements Turn. The class lets one message go. The first one that waits leaves; it is
-// this one, unless an earlier one has lost its turn. If that costs more than the class has charged,
-// nothing leaves, and it enters the class with its own cost.
+// Take implements Turn. The class lets m go. The first message that waits leaves: m, or an earlier
+// message that has lost its turn. If the earlier message costs more than the class has charged,
+// nothing leaves, and the earlier message enters the class again with its own cost.
 func (m *message) Take(now time.Time) {
 	l := m.lane
 	l.x.noteTime(now)
@@ -49,7 +49,8 @@ func (m *message) loseTurn(now time.Time) {
 	m.class.Provider().Unused(now, m.item.Departed(), m.item.Cost)
 }
 
-// enterFirst offers the first message to its class again, before all others, if it has lost its turn.
+// enterFirst offers the first message to its class again, before all others, if that message has lost
+// its turn.
 func (b *classBacklog) enterFirst() {
 	if first := b.waiting.first; first.stage == missed {
 		first.item.First = true
@@ -85,8 +86,8 @@ func (m *message) leaveDropped() {
 	l.turned(tag)
 }
 
-// turnDown handles a message that its class has taken out of its queue because it would wait for too long. If
-// the sender is made to wait, the message keeps its place, and enters again as one that was accepted.
+// turnDown handles a message that its class has taken out of the queue because the message would wait for too
+// long. If the sender is made to wait, the message keeps its place, and enters again as an accepted message.
 func (m *message) turnDown() {
 	l, tag := m.lane, m.tag
 	if m.makesWait() {

@@ -13,8 +13,8 @@ func (l *lane) breakOff(err error) {
 	l.state = breaking
 }
 
-// endBroken cuts off a client whose bytes cannot be framed, if it is owed nothing more. All that has come for it
-// has been written, as far as it takes that.
+// endBroken cuts off a client whose bytes cannot be framed, if nothing more is owed to the client. All that has
+// come for the client has been written, as far as the client reads.
 func (x *Exchange) endBroken() {
 	if !x.stopped && x.up.state == breaking && !x.owes() {
 		x.up.finish()

@@ -163,7 +163,8 @@ func (m *Machine) ready() time.Time {
 	return m.link.joined.Add(m.class.timing().horizon + m.class.timing().transit)
 }
 
-// take returns a Take. It has a number of its own, unless it repeats one whose answer did not come.
+// take returns a Take. The Take has a new number, unless it repeats a Take whose answer did not
+// come.
 func (l *Lease) take(now time.Time, wanted, need int64) Call {
 	m := l.machine
 	c := m.call(now, Take, l.key)
@@ -207,8 +208,9 @@ func (l *Lease) nextNumber(c *Call) int64 {
 	return a.calls
 }
 
-// testify adds to a call what the member knows of the window. What has left at its share comes when the store knows what all
-// members have seen used: that is the largest of what they say, and to this the store adds what each of them has spent.
+// testify adds to a call what the member knows of the window. What has left at the share of the member comes later, when
+// the store knows what all members have seen used. The store takes the largest number that they say, and adds what each of
+// them has spent.
 func (l *Lease) testify(now time.Time, c *Call) {
 	if now.Before(l.usedUntil) {
 		c.Known, c.Lasts = l.stillUsed(now), l.usedUntil.Sub(now)

@@ -21,8 +21,9 @@ type grant struct {
 const debtMargin = time.Second
 
 // keep makes the member use nothing of its share of a window before a ledger has kept that: Poll returns a Keep for it,
-// and Answer says that it is on the disk. debts are what was kept of who had the name before. The store hears of them
-// before it counts the member as present. Slots need none of this: a member that comes again under its name fences them.
+// and Answer says that it is on the disk. debts are what was kept of the process that had the name before. The store
+// hears of them before it counts the member as present. Slots need none of this: a member that comes again under its
+// name fences them.
 func (a *absence) keep(now time.Time, debts []Debt) {
 	m := a.machine
 	a.keeps = m.class.Algorithm != Slots
@@ -129,7 +130,8 @@ func (a *absence) incur(now time.Time, l *Lease, c *Call, r *Reply) (k Call, ok 
 	return Call{Op: Keep, Class: m.current, Key: l.key, Member: m.member, Number: c.Number, Wanted: d.Units, Lasts: d.Until.Sub(now), at: now}, true
 }
 
-// isKept says that a ledger has what a Keep says. What waited for that may leave, unless the member has the store again.
+// isKept says that a ledger has kept the debt of a Keep. What waited for the ledger may leave, unless the member has the
+// store again.
 func (a *absence) isKept(now time.Time, c *Call) {
 	l := a.machine.leases[c.Key]
 	if l == nil || l.grant == nil || l.grant.call.Number != c.Number {

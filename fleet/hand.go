@@ -133,7 +133,8 @@ func (h *hand) takeFrom(b *block, now time.Time, n int64) int64 {
 	return n
 }
 
-// An open window is what the store has granted of the window that is open, and what items have of that.
+// An open is what the store has granted of the window that is open, and how much of the grant items
+// have taken.
 type open struct {
 	took    [3]taken  // what the last item has of each block in hand
 	granted block     // the last one
@@ -169,8 +170,8 @@ func (h *hand) note(b int, units int64) {
 	}
 }
 
-// untake puts what the last item has of windows back into the hand, because it has not left. It returns how many units
-// that is; the others are lost.
+// untake puts what the last item has taken of windows back into the hand, because the item has not left. It returns
+// how many units it has put back; the other units are lost.
 func (h *hand) untake() (units int64) {
 	if h.open == nil {
 		return 0

@@ -246,7 +246,8 @@ func (s *step) take() (g modelGrant, used int64) {
 	return s.takeWindow()
 }
 
-// usedOnly returns how much of the window is used, and takes no more of it: for a call that gets again what it got.
+// usedOnly returns how much of the window is used, and takes no more of the window: for a call that comes again,
+// and gets what it got before.
 func (s *step) usedOnly() (used int64) {
 	if s.kind == int64(Slots) {
 		return 0

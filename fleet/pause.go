@@ -53,8 +53,8 @@ func (p *pauses) add(o pause) {
 	p.untold = slices.Insert(p.untold, at, o)
 }
 
-// repeatPauses tells the store of all pauses that the member knows, as far as there is room. The store has lost them, or it
-// may have: it asks also when a member was fenced. Then it hears of some that it knows.
+// repeatPauses tells the store of all pauses that the member knows, as far as there is room. The store has lost the pauses,
+// or may have lost them: it also asks when a member was fenced. Then the store hears of pauses again that it knows.
 func (m *Machine) repeatPauses(now time.Time) {
 	class := m.pauses.class
 	m.pauses.forget(now)
@@ -71,7 +71,8 @@ func (p *pauses) forget(now time.Time) {
 	p.untold = slices.DeleteFunc(p.untold, func(o pause) bool { return !o.until.After(now) })
 }
 
-// repeat adds a pause behind all others, unless it is over. It displaces none: what only this member knows has to reach the store.
+// repeat adds a pause behind all others, unless it is over. It displaces no other pause: a pause that only this member
+// knows has to reach the store.
 func (p *pauses) repeat(now time.Time, o pause) {
 	if !o.until.After(now) {
 		return

@@ -16,8 +16,8 @@ type Peer struct {
 	Seen  time.Duration // since the store has heard of it; 0: not known
 	// Deadline is that of its policy, between 50 ms and 250 ms; 0: not known.
 	Deadline time.Duration
-	// Silent says that it has not told the store in time that it is there. The store holds its
-	// share back.
+	// Silent says that the member has not told the store in time that it is there. The store
+	// holds the share of the member back.
 	Silent bool
 }
 

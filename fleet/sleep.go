@@ -32,8 +32,8 @@ func (n *nap) over(now time.Time) bool {
 	return over
 }
 
-// Slept says that the machine was suspended, and the local clock with it. Others have had what was in hand, and perhaps its
-// share. So the member begins as one that has just come.
+// Slept says that the machine was suspended, and the local clock with it. Other members have had what was in hand, and
+// perhaps the share of this member. So the member begins as if it had just come.
 func (m *Machine) Slept(now time.Time) {
 	k := &m.link
 	k.clock, k.joined, k.known, k.share, m.woke = clock{}, time.Time{}, time.Time{}, 0, now

@@ -114,8 +114,8 @@ func (s *step) turnTo(from, to int64) (int64, int64) {
 	return from, to
 }
 
-// carriedWindow counts what the member has used without asking, in the window in which it left, and returns what carried
-// does, with that.
+// carriedWindow counts the units that the member has used without asking, in the window in which they have left. It
+// returns what carried does, these units included.
 func (s *step) carriedWindow(from int64) (carry, till int64) {
 	b, at := s.bucket, s.now
 	if b.expires > 0 {
