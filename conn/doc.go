@@ -12,11 +12,11 @@
 //	accept       a bound TCP socket, which starts sessions
 //	begin        a session starts: TLS, destination, classes, permit
 //	dial, attempt, failover, race  a session finds an upstream, or the next one if that fails
-//	search       the addresses that a session has still to try
+//	search       the addresses that a session still has to try
 //	connect      a side connects to an upstream
 //	clock        how long a session tries to reach an upstream
 //	secure       the TLS handshake with the client or the upstream
-//	intercept    where the client of a transparent listener wants to go
+//	intercept    the destination of the client of a transparent listener
 //	entrance     an entry: who the client is, and where it wants to go
 //	association  the relay of a SOCKS client that sends datagrams
 //	header       the PROXY header of the client, and the one for its upstream

@@ -1,11 +1,11 @@
 // Package exchange relays the messages of one connection between a client and a provider. It
-// finds them, queues the counted ones in their classes, lets the others pass between them, and
+// finds messages, queues counted messages in their classes, lets all other messages pass, and
 // refuses messages for which there is no room.
 //
 // An [Exchange] is a machine without sockets and clocks. Its [Host] drives it, tells it the time,
 // and reads and writes for it through two [Direction]s. So the proxy, a simulation and a test
-// drive the same machine. It starts no goroutine and takes no lock: its host calls it from one
-// goroutine at a time.
+// drive the same machine. The machine starts no goroutine and takes no lock: its host calls it
+// from one goroutine at a time.
 //
 // Files call downwards only:
 //

@@ -1,9 +1,10 @@
-// Package fleet lets several shapers share one budget, through a Redis server. It is usable alone.
+// Package fleet lets several processes share the budget of a class, through a Redis server, the store. Each
+// process is a member of the fleet. The package needs no other part of shaper but units and limiters.
 //
-// A counter on a server tells who may pass now. So members are jointly bursty, or each item waits for the
-// network. Here the server hands out departure times: each member leases a block of one sequence of
-// slots, so that all members together are evenly spaced, and asks for the next block before the last one
-// is used up. Which item leaves at a slot is decided at that moment.
+// If a counter on a server tells who may pass now, members are jointly bursty, or each item waits for the
+// network. Here the store hands out slots, which are departure times one period apart. A member leases a
+// block of slots, and asks for the next block before this one is used up. So all members together are evenly
+// spaced. A member decides which item leaves at a slot when the slot comes.
 //
 // # What is promised
 //
@@ -17,7 +18,7 @@
 //   - The store is away, or a call is late or fails: after the deadline of the call the member expects
 //     nothing new. It uses what is in hand. Then nothing leaves until the store, if it is there for others,
 //     counts the member as silent: 50 ms after the last call while something waits, 2 s if the member was
-//     idle. Another 50 ms pass until all has ended that the store may have granted to others. From then on
+//     idle. Another 50 ms pass until everything has ended that the store may have granted to others. From then on
 //     the member has its share: Rate divided by the members, as the store has told it. The sum of these
 //     shares is never above the whole. The store holds the shares of silent members, and of those that it
 //     has forgotten, back for ten minutes, and then the member stops. Members on their shares keep to the
@@ -32,9 +33,9 @@
 //   - Answers take more than 0.8 of Class.Deadline, 40 ms: the member does not know the store's clock well enough, and
 //     the store counts as away. With a longer Deadline, the times of 50 ms and 100 ms above are as much longer.
 //   - Members have different deadlines: no slot begins later after its grant than the shortest of them says, so that each
-//     member can fence a store that has lost its grants by its own. What the members with longer ones had got before has to end
-//     first: twice the longer one. Members that have just come do not know the others, and fence by 500 ms. It does
-//     not hold if the store loses everything twice before all members are back.
+//     member can fence a store that has lost its grants by its own. What members with longer deadlines had got before has to end
+//     first: twice the longest deadline. Members that have just come do not know the others, and fence by 500 ms. This
+//     promise does not hold if the store loses everything twice before all members are back.
 //   - An answer is lost: the call goes again with its number, and gets the same grant.
 //   - A replica takes over: a grant is used only if WAIT says that a replica has it, when there is one.
 //   - A member ends without Close: its share is held back for ten minutes while it is silent. If it comes again under its
@@ -44,10 +45,13 @@
 //   - The machine is suspended, and the clock of the member with it: the kernel says so, and the member begins as one that has
 //     just come. What it had in hand is lost.
 //
-// Not covered: a virtual machine that is paused together with all its clocks, and then uses what it had in hand, until the next
-// answer and no longer than a horizon, or its share if the store is away then; a server that evicts keys (its
-// maxmemory-policy has to be noeviction); an item that costs more than a lease, whose slots reach beyond the fence if a
-// fail-over loses them; and an item that costs more than a window holds, which counts as one window.
+// These promises do not cover:
+//
+//   - A virtual machine that is paused together with all its clocks. After the pause it uses what it had in hand, until
+//     the next answer and no longer than a horizon; or its share, if the store is away then.
+//   - A server that evicts keys. Its maxmemory-policy has to be noeviction.
+//   - An item that costs more than a lease. Its slots reach beyond the fence if a fail-over loses them.
+//   - An item that costs more than a window holds. It counts as one window.
 //
 // # The keys of a class
 //

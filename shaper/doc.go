@@ -1,9 +1,9 @@
 // Package shaper holds the classes. It decides which item leaves next, and when.
 //
-// An item enters a Class. It leaves when the limiter of the class allows it, and those
-// of all classes above. Packages leaky and limit have the arithmetic. This package brings
-// it together with the clock, which is the pacers of a Shaper, and with the goroutines
-// that wait.
+// An item enters a Class. It leaves when the limiter of the class and the limiters of all
+// classes above let it leave. Packages leaky and limit have the arithmetic. This package
+// brings the arithmetic together with the clock, which is the pacers of a Shaper, and with
+// the goroutines that wait.
 //
 // Files call downwards only, in this order:
 //
@@ -21,7 +21,7 @@
 //	copy          stands in a trial for what really comes
 //	trial         computes what would happen, event by event
 //	why           why a class waits, and until when
-//	rehearsal     a copy of a tree, to see what will leave
+//	rehearsal     a copy of a tree, which shows what will leave
 //	pacers        spread trees over pacers
 //	pacer         wakes trees at their departure times
 //	lateness      how late wake-ups are
@@ -40,8 +40,8 @@
 //	walk          a class with its buckets, their groups, and what waits in them
 //	keys          a bucket for each client
 //	quiet         messages to recipients that have quiet hours wait in groups
-//	sharers       the keys in the bucket that the last ones share, and how they leave it
-//	visitors      which keys have been in that bucket
+//	sharers       the keys that share a bucket because there is no room for more, and how they leave it
+//	visitors      which keys have been in the shared bucket
 //	idle          what a class remembers of buckets that nobody uses
 //	messages      what a class does with messages and their answers
 //	class         the class: its policy, and all that belongs to it
@@ -50,12 +50,12 @@
 //	shadow        what a class asks of its shadow
 //	finding       what a class has learned, as a ledger keeps it
 //	lease         a limiter that lets out what a ledger has granted
-//	overdue       items that would wait for longer than max_wait, as a fleet has said since they came
+//	overdue       items that turn out to wait for longer than max_wait, as a fleet has said since they came
 //	shared        a limiter that lets out what a fleet has granted
-//	yield         what a shared class leaves to others of the fleet
+//	yield         what a shared class leaves to other members of the fleet
 //	quota         what remains of long windows
 //	record        a limiter as a ledger keeps it
-//	limits        what the members of a fleet agree on, and what they have of it
+//	limits        the limits that the members of a fleet agree on, and what a member has of them
 //	count         counters, for a class and those above it
 //	forecast      estimates the departure of one item
 //	turns         what has its turn before an item
