@@ -10,8 +10,9 @@ import (
 	"shaper/unit"
 )
 
-// A Share makes this process a member of a fleet: of processes that share the budget of a class. Its methods do not block, and take no lock of this package. It calls
-// Shaper.Told when something has changed.
+// A Share is the way of a class to its member of a fleet, since processes share the budget of
+// the class. Its methods do not block, and take no lock of this package. It calls Shaper.Told
+// when something has changed.
 type Share interface {
 	// Budget returns the budget of limit i, in the order of Limits: of the class, or of one key of
 	// it, unless key is "".
