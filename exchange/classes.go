@@ -14,11 +14,11 @@ import (
 // that wait, and the link, remember it.
 //
 // The exchange has joined the class of each tag once. The host quits the class of the tag own.
-// The exchange quits the others: that of a rule when no rule has it any more and no message
-// uses it, or in the end. If messages tell the buckets of such a
-// class apart, each bucket has a tag of its own while messages of its key wait, are on their
-// way out, or have no answer yet. So has each group of recipients with quiet hours; here such a
-// group is a bucket, too.
+// The exchange quits the other classes. It quits the class of a rule when no rule has the class
+// any more and no message uses it, or in the end. If messages tell the buckets of a class
+// apart, each bucket has a tag of its own while messages of its key wait, are on their way out,
+// or have no answer yet. So has each group of recipients with quiet hours; here such a group is
+// a bucket, too.
 type classes struct {
 	who   policy.Conn // the connection, as rules and keys see it
 	rules policy.MessageRules

@@ -183,7 +183,7 @@ func (x *Exchange) giveUp(tag uint16) {
 }
 
 // giveUpLast is giveUp when the connection has ended. It is called for the oldest request first. If a
-// part of the answer to that one has come, its class may know already what that says.
+// part of the answer to that request has come, the class may know already what the answer says.
 func (x *Exchange) giveUpLast(tag uint16) {
 	f := &x.down.found
 	known := f.open && f.heeded

@@ -24,7 +24,7 @@ func (q *backlog) resume() bool {
 
 // reenter offers a message to its class again, and takes it out of its list unless it goes on waiting
 // there. It returns false if the message stays parked: there is no room, but another message of the
-// lane waits in the class, and when that leaves, this one is offered again.
+// lane waits in the class. When that message leaves, the parked message is offered again.
 func (m *message) reenter(b *classBacklog) bool {
 	verdict := m.offer()
 	switch {

@@ -106,7 +106,7 @@ func (m *message) putBack() bool {
 const answerPatience = time.Minute
 
 // stop ends the connection because the body is too long: after the refusal of its request, or at once
-// if it is that of an answer. It reports whether the lane goes on.
+// if it is the body of an answer. It reports whether the lane goes on.
 func (w *waste) stop() bool {
 	l := w.lane
 	if !l.isUp() {

@@ -100,7 +100,7 @@ func (a *absence) setOwn(now time.Time) {
 }
 
 // doubt returns how far the times of a grant may be wrong. It is 0 for a rate of the fallback: a member keeps
-// to that by its own clock, even if it has never known that of the store.
+// to that rate by its own clock, even if it has never known the clock of the store.
 func (a *absence) doubt(now time.Time) time.Duration {
 	m := a.machine
 	if m.mode == OnShare && a.fallback.Rate.Kind() != 0 {

@@ -275,7 +275,8 @@ func (l *Lease) refused(now time.Time, need int64, until time.Time, local bool) 
 	}
 }
 
-// know notes how much of the window is used. An answer that says nothing of that names fewer units than it grants, or none.
+// know notes how much of the window is used. An answer that does not say how much is used names fewer units than it grants,
+// or none.
 func (l *Lease) know(now time.Time, r *Reply, local bool) {
 	m := l.machine
 	if local || m.class.Algorithm == Slots || r.Used < max(r.Units, 1) {

@@ -168,7 +168,7 @@ func (m *Machine) contactAt(now time.Time) time.Time {
 }
 
 // grace returns how long after a call is sent the member counts as present. While something waits, that
-// leaves time for two round trips: that of the call, and that of the next one.
+// leaves time for two round trips: of this call, and of the next call.
 func (m *Machine) grace(now time.Time) time.Duration {
 	if m.waiting > 0 || now.Before(m.busyUntil) {
 		return m.class.timing().busy + 2*m.link.rtt

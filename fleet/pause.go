@@ -12,8 +12,8 @@ type pause struct {
 	again bool // the store was told of it before
 }
 
-// pauses are what a Machine knows of pauses. A member hears of one pause of a key with each answer, and of that of the
-// key which it asks for at once.
+// pauses are what a Machine knows of pauses. With each answer, a member hears of one pause of a key. It hears at once
+// of a pause of the key for which it asks.
 type pauses struct {
 	class  time.Time // the class pauses until then
 	untold []pause   // which the store does not know; those that it has only lost stand behind the others

@@ -85,7 +85,8 @@ func (s *step) takeWindow() (g modelGrant, used int64) {
 	return g, max(b.used+weight, carry)
 }
 
-// bounds returns the present window. It returns false if that of the call is not the present one.
+// bounds returns the present window. It returns false if the window of the call is not the
+// present window.
 func (s *step) bounds() (from, to int64, ok bool) {
 	if s.from != 0 {
 		return s.from, s.to, s.now >= s.from && s.now < s.to

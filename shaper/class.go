@@ -170,8 +170,8 @@ func attach(now time.Time, c, parent *Class) {
 	}
 }
 
-// detach makes a class a root. The caller holds the lock of its tree, and the one that the
-// class has as a root.
+// detach makes a class a root. The caller holds the lock of the tree, and the lock that
+// the class has as a root.
 func detach(now time.Time, c *Class) {
 	parent := c.Parent()
 	c.withdraw()

@@ -7,8 +7,9 @@ import (
 )
 
 // A Provider stands for the provider to which the items of a class go. Callers tell it what the
-// provider answers, and ask it what came of that. Each method takes the lock of the tree. It is a
-// value of one pointer and remembers nothing itself, so it costs nothing to get one for each answer.
+// provider answers, and ask it what came of the answers. Each method takes the lock of the tree. A
+// Provider is a value of one pointer and remembers nothing itself, so a caller may get one for each
+// answer at no cost.
 type Provider struct{ class *Class }
 
 // Provider returns what the class knows of its provider.

@@ -338,8 +338,8 @@ func (f forecast) room(cost *Cost, maxWait time.Duration) time.Time {
 	return at
 }
 
-// quota returns the limit that sets room: of the first item that waits, if that one has to leave before, or else of what was
-// refused.
+// quota returns the limit that sets room: the limit of the first item that waits, if that item has to leave before, or else
+// the limit of what was refused.
 func (f forecast) quota(cost *Cost, maxWait time.Duration) Quota {
 	front := f.node.front()
 	if front != nil && !f.node.queue.HasRoom(int(cost.Packets), cost.Bytes) && !f.room(cost, maxWait).After(f.next(&front.Cost)) {

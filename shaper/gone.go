@@ -152,8 +152,9 @@ func (c *Class) hasUsers() bool {
 		k != nil && (len(k.active) > 0 || k.shared != nil && k.shared.joined.Load() > 0)
 }
 
-// askAgain returns when a class of which something has left now may matter no more. One that was replaced matters to
-// its users only. These may stay for days, so askAgain waits for as long as the class has been gone, an hour at most.
+// askAgain returns when a class of which something has left now may matter no more. A class that was replaced matters
+// to its users only. These may stay for days, so askAgain waits for as long as the class has been gone, an hour at
+// most.
 func (of *goneClass) askAgain(now time.Time, c *Class) time.Time {
 	horizon := c.pace.horizon()
 	switch {

@@ -19,8 +19,8 @@ type Hint struct {
 
 // Heard says at now that the answer to an item has begun, and which hints it has. The class has let
 // the item go at the time then, for a cost. The nearest class on the path that has hints and counts
-// the unit of a hint keeps to it. If a reload has replaced a class on the path, the one that goes on
-// from it takes its place, with those above that.
+// the unit of a hint keeps to it. If a reload has replaced a class on the path, the path goes on
+// with the heir of that class, and with the classes above the heir.
 func (p Provider) Heard(now, then time.Time, cost Cost, hints []Hint) {
 	for c := p.class; c != nil; {
 		c, hints = hear(now, then, c, cost, hints)

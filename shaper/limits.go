@@ -114,8 +114,8 @@ const onItsWay = 16
 const withoutHeadroom = 50
 
 // late returns how much later than its slot an item may leave. A gap has its headroom for that, less
-// what is kept for the way: the one between a late item and a punctual one is still as long as that at
-// the rate named in the policy. A stream of bytes makes up for a piece, as in package leaky.
+// what is kept for the way: the gap between a late item and a punctual item is still as long as a gap
+// at the rate named in the policy. A stream of bytes makes up for a piece, as in package leaky.
 func (r *restraint) late() time.Duration {
 	if r.kind == unit.Bytes {
 		return max(leaky.Slack(r.rate), time.Microsecond)

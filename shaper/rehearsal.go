@@ -285,7 +285,7 @@ func (r *rehearsal) until(of *node) (it *Item, at time.Time, ahead map[*node]int
 }
 
 // coming is until for an item of one unit that comes to a class now, in which and beneath which nothing
-// waits. If the class has buckets, it is that of a key that has no limit.
+// waits. If the class has buckets, the item has a key that has no limit.
 func (r *rehearsal) coming(of *node) (at time.Time, ahead map[*node]int, exact bool) {
 	r.inexact = r.inexact || of.pace.keyed
 	it := &Item{Cost: unitCost(of.kind), Accepted: true} // why is not about room in the queue

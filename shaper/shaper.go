@@ -291,9 +291,10 @@ func (s *Shaper) moves(confs []policy.Class) (moves []move) {
 	return moves
 }
 
-// movesOfGone returns the moves of classes that are gone, now or for some time, and whose parents others have replaced:
-// nothing leaves through those any more. One whose buckets are beneath those of such a parent stays there, and so does each if what
-// has replaced its parent has buckets: it has none there, and would leave by no limit of theirs. Such parents go on. The caller holds mu.
+// movesOfGone returns the moves of classes that are gone, now or for some time, and whose parents have heirs: nothing
+// leaves through the old parents any more. A class stays beneath the old parent, which goes on, in two cases. In the first
+// case, the buckets of the class are beneath buckets of the old parent. In the second case, the heir has buckets: the class
+// has no bucket there, and would leave by no limit of the heir. The caller holds mu.
 func (s *Shaper) movesOfGone() (moves []move) {
 	for c, of := range s.gone {
 		p := c.Parent()
