@@ -53,13 +53,15 @@ func buildAndRun(m *testing.M) int {
 	return m.Run()
 }
 
-// build builds the program as a file of binDir, without tables for debuggers, as `make build` does.
+// build puts the program into binDir, without tables for debuggers, as `make build` does. `go run` keeps what it
+// links in the build cache, and `go build` does not. So the program is linked only after it has changed, and once for
+// all that run it in this way.
 func build(name string, flags ...string) error {
-	args := append([]string{"build", "-ldflags=-s -w", "-o", filepath.Join(binDir, name)}, flags...)
-	cmd := exec.Command("go", append(args, "./cmd/shaper")...)
+	args := append([]string{"run", "-exec=cp"}, flags...)
+	cmd := exec.Command("go", append(args, "./cmd/shaper", filepath.Join(binDir, name))...)
 	cmd.Dir = ".."
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go build: %w\n%s", err, out)
+		return fmt.Errorf("go run: %w\n%s", err, out)
 	}
 	return nil
 }
