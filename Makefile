@@ -85,10 +85,10 @@ playground:
 # The race detector allocates. So tests of allocations run without it, and so do most random
 # schedules and the LONG tests of machines without goroutines, which take six times as long with
 # it. It has nothing to find in packages of one goroutine. tests/goroutine_test.go holds that they are,
-# and that each test which skips under the race detector has a name of PLAIN. The tests of the whole
-# program measure rates; they run last, when no other package is tested. Where they look for races,
-# they build the program with the race detector; themselves, they take half the processor time without
-# it.
+# and that each test which skips under the race detector has a name of PLAIN. Where the tests of the
+# whole program look for races, they build the program with the race detector; themselves, they take
+# half the processor time without it. Those of them that judge times are QUIET: they run last, when
+# nothing else does. The same file holds that they are all listed.
 #
 # With -trimpath the build cache serves the copies of this tree that tests build. Some packages
 # mostly wait, so twice as many as there are processors run side by side, and eight of their parallel
@@ -108,6 +108,14 @@ LONG   = AStallCosts Again(AfterItsShare|InAWindow) AllReadTheSameRules AnswersA
          Windows(AfterAnEmptyRestart|AreUsedInFull|CountWhatHasLeft)
 PLAIN  = Allocate RandomSchedules $(LONG)
 SINGLE = buffer calendar fleet/limits frame human leaky limit metrics metrics/grafana nft packaging/sbom policy simulate systemd tests/growth tests/order tests/tally unit web/play
+QUIET  = DatagramsAreSpacedAndCounted Fleet(Faults|On(Cluster|Sentinel)|PausesTogether|SharesOneAccount|SlowStore|TLS|WithoutItsStore) \
+         HalfAPacketPerSecond IdleDaemonTakesNoTime Iperf3ThroughLeakyClasses Kannel(ByRecipient)? \
+         Kernel(LeakyHasNoBursts|ManyRules|RateChangesUnderTheFlow|Rates) NameMovesInDNS NewRateReachesOpenConnection OpenPageTakesLittle \
+         PagesArePainted PasscodesGoFirst (Provider|Server)Throttles ReadmeInACleanClone ReloadsUnderLoad SecondSignalStopsAtOnce \
+         SmallWritesRunAtTheFullRate StalledReaderCostsTheOthersNothing StopEndsByTheDeadline TLSCarries(Lines|SMPP) Throughput \
+         TokenClassHoldsInEveryWindow TokensOfAModel TopTakesLittle Tree(IsReloadedInFlight|SharesEqualHTB) TwoSourceAddresses \
+         UrgentWaitsForOneItem WithoutDescriptors
+quiet  = ^Test($(call either,$(QUIET)))$$
 # either A B is the pattern A|B.
 either = $(subst $() ,|,$(strip $(1)))
 GOTEST = $(GO) test -json -vet=off -ldflags=-w -timeout 20m
@@ -116,14 +124,18 @@ test: deps lint
 	@{ $(GOTEST) -race -p $$((2*$$(nproc))) -parallel 8 -skip '$(call either,Allocate $(LONG))' $$($(GO) list ./... | grep -vE '^shaper/($(call either,$(SINGLE) tests))$$') | $(RACED) & \
 	   $(GOTEST) $(addprefix ./,$(SINGLE)); \
 	   $(GOTEST) -run '$(call either,$(PLAIN))' $$(grep -rlE --include='*_test.go' '^func Test.*($(call either,$(PLAIN)))' . | xargs -n 1 dirname | sort -u | grep -vE '^./($(call either,$(SINGLE) tests))$$'); \
+	   $(GOTEST) -count=1 -parallel 8 -skip '$(quiet)' ./tests; \
 	   wait; \
-	   $(GOTEST) -count=1 -parallel 8 ./tests; } | $(TALLY)
+	   $(GOTEST) -count=1 -parallel 8 -run '$(quiet)' ./tests; } | $(TALLY)
 
 # Repeats all tests at full size until SOAK seconds have passed or a test fails. Packages run
-# one after the other, so that the machine is quiet while tests measure rates.
+# one after the other, and QUIET tests without the others of theirs, so that the machine is quiet
+# while tests judge times.
+SOAKED = FULL=1 $(GO) test -json -p 1 -count=1 -timeout 2h
 soak: deps
 	@until=$$(($$(date +%s) + $(SOAK))); \
-	while FULL=1 $(GO) test -json -p 1 -count=1 -timeout 2h ./... && [ $$(date +%s) -lt $$until ]; do :; done | $(TALLY)
+	while $(SOAKED) $$($(GO) list ./... | grep -v '^shaper/tests$$') && $(SOAKED) -skip '$(quiet)' ./tests && $(SOAKED) -run '$(quiet)' ./tests && \
+	  [ $$(date +%s) -lt $$until ]; do :; done | $(TALLY)
 
 kernel: deps
 	@FULL=1 $(GO) test -json -count=1 -timeout 30m -run TestKernel ./tests | $(TALLY)

@@ -86,6 +86,29 @@ func TestWhatSkipsUnderRaceRunsWithout(t *testing.T) {
 	}
 }
 
+// TestWhatJudgesTimesIsQuiet looks at the tests of this package. The Makefile lists as QUIET those that judge times,
+// and no others: these run beside tests of other packages.
+func TestWhatJudgesTimesIsQuiet(t *testing.T) {
+	t.Parallel()
+	quiet := regexp.MustCompile(ofMake(t, "$(quiet)"))
+	functions := functionsOf(t, ".")
+	judging := []string{"trial.Judge", "trial.Begin", "trial.BeginWork"}
+	for before := 0; before < len(judging); {
+		before = len(judging)
+		for _, f := range functions {
+			if !slices.Contains(judging, f.Name.Name) && mentions(f.Body, judging...) {
+				judging = append(judging, f.Name.Name)
+			}
+		}
+	}
+	for _, f := range functions {
+		name := f.Name.Name
+		if judges := slices.Contains(judging, name); strings.HasPrefix(name, "Test") && judges != quiet.MatchString(name) {
+			t.Errorf("%s judges times: %t; it is QUIET in the Makefile: %t", name, judges, !judges)
+		}
+	}
+}
+
 // ofMake returns what an expression is in the Makefile.
 func ofMake(t *testing.T, expression string) string {
 	t.Helper()
@@ -101,24 +124,11 @@ func ofMake(t *testing.T, expression string) string {
 // there that does.
 func skipUnderRace(t *testing.T, dir string) (tests []string) {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var functions []*ast.FuncDecl
+	functions := functionsOf(t, dir)
 	var skip []string
-	for _, path := range paths {
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range file.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok {
-				functions = append(functions, f)
-				if skipsIfRaced(f) {
-					skip = append(skip, f.Name.Name)
-				}
-			}
+	for _, f := range functions {
+		if skipsIfRaced(f) {
+			skip = append(skip, f.Name.Name)
 		}
 	}
 	for _, f := range functions {
@@ -127,6 +137,27 @@ func skipUnderRace(t *testing.T, dir string) (tests []string) {
 		}
 	}
 	return tests
+}
+
+// functionsOf returns the functions and methods of the tests in a directory.
+func functionsOf(t *testing.T, dir string) (functions []*ast.FuncDecl) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok {
+				functions = append(functions, f)
+			}
+		}
+	}
+	return functions
 }
 
 // skipsIfRaced reports whether a function has a skip behind a condition of trial.Raced.
@@ -140,11 +171,16 @@ func skipsIfRaced(f *ast.FuncDecl) (found bool) {
 	return found
 }
 
-// mentions reports whether one of the names stands in a piece of Go. A function has its own name.
+// mentions reports whether one of the names stands in a piece of Go: that of an identifier, or of a package and what
+// it exports. A function has its own name.
 func mentions(piece ast.Node, names ...string) (found bool) {
 	ast.Inspect(piece, func(n ast.Node) bool {
-		if n, ok := n.(*ast.Ident); ok && slices.Contains(names, n.Name) {
-			found = true
+		switch n := n.(type) {
+		case *ast.Ident:
+			found = found || slices.Contains(names, n.Name)
+		case *ast.SelectorExpr:
+			of, ok := n.X.(*ast.Ident)
+			found = found || ok && slices.Contains(names, of.Name+"."+n.Sel.Name)
 		}
 		return !found
 	})

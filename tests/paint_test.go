@@ -27,10 +27,15 @@ func (b *browser) paint(url string) float64 {
 // mostPaint is how long, in milliseconds, a first paint takes at most over loopback.
 const mostPaint = 300
 
-// seesPaint measures the first paint of pages, beside an empty page in the same seconds. Only at full size
-// is that a figure, and judged; else it shows that each page paints.
-func seesPaint(t *testing.T, b *browser, pages map[string]string) {
-	t.Helper()
+// Each page is painted soon. The test measures its first paint, beside that of an empty page in the same seconds. Only at
+// full size is that a figure, and judged; else it shows that each page paints.
+func TestPagesArePainted(t *testing.T) {
+	t.Parallel()
+	b := newBrowser(t)
+	p, _ := startWaiting(t)
+	defer b.open("about:blank") // so that no stream holds up the end of the daemon
+	page := "http://" + p.status().HTTP + "/"
+	pages := map[string]string{"the dashboard": page, "a class": page + "#class/bulk", "the playground": page + "play"}
 	static := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, emptyPage) }))
 	defer static.Close()
 	pages["an empty page"] = static.URL + "/"

@@ -59,31 +59,31 @@ func rateAfter(n int) float64 { return float64(10+n%7) * 1e6 }
 
 // Reloads under load lose no connection and no byte. Of the bytes that the rates allow, nearly as
 // many pass as without reloads, and nearly as many connections are made.
-func TestReloadsUnderLoad(t *testing.T) { reloadUnderLoad(t, plain(), true) }
+func TestReloadsUnderLoad(t *testing.T) { reloadUnderLoad(t, plain(), trial.Begin) }
 
 // With the race detector the program need not be as fast.
 func TestReloadsUnderLoadAreRaceFree(t *testing.T) {
 	t.Parallel()
-	reloadUnderLoad(t, raced(t), false)
+	reloadUnderLoad(t, raced(t), nil)
 }
 
-// reloadUnderLoad reloads again and again. If the program has to be fast, it runs `shaper check` in between as often
-// on the same policies: that costs the machine about as much, and concerns the daemon not at all. What passes during
-// the reloads is compared with that.
-func reloadUnderLoad(t *testing.T, shaper string, fast bool) {
+// reloadUnderLoad reloads again and again. If the program has to be fast, begin begins to watch the machine, and
+// reloadUnderLoad runs `shaper check` in between as often on the same policies: that costs the machine about as much,
+// and concerns the daemon not at all. What passes during the reloads is compared with that.
+func reloadUnderLoad(t *testing.T, shaper string, begin func() *trial.Watch) {
 	upstream := serve(t, answerHash)
 	p := start(t, shaper, reloadPolicy(upstream, 0))
-	load := begin(p)
+	load := beginLoad(p)
 	waitFor(t, "there is load", func() bool { return load.sent() > 1e6 && load.connections.done.Load() > 100 })
 	const rounds = 5
 	each, n := trial.Size(30, 200)/rounds, 0
 	var reloads, checks passage
 	var watch *trial.Watch
-	if fast {
-		watch = trial.Begin()
+	if begin != nil {
+		watch = begin()
 	}
 	for range rounds {
-		if fast {
+		if watch != nil {
 			checks.add(t, load.during(n, func(passed *passage) {
 				for i := range each {
 					p.write(reloadPolicy(upstream, n+1+i))
@@ -103,7 +103,7 @@ func reloadUnderLoad(t *testing.T, shaper string, fast bool) {
 	}
 	p.must("set", "a", "rate=1GB/s") // bytes in the sockets' buffers need not wait
 	load.end(t)
-	if fast {
+	if watch != nil {
 		trial.Figure(t, "reloads under load; bytes and connections, of what passes without reloads", "%d; %.1f %% and %.1f %%",
 			n, 100*reloads.share()/checks.share(), 100*reloads.perSecond()/checks.perSecond())
 		watch.Judge(t, 20*time.Millisecond, reloads.slowerThan(checks))
@@ -165,8 +165,8 @@ type reloadLoad struct {
 	all                  sync.WaitGroup
 }
 
-// begin starts longStreams streams, and connections at connectRate.
-func begin(p *program) *reloadLoad {
+// beginLoad starts longStreams streams, and connections at connectRate.
+func beginLoad(p *program) *reloadLoad {
 	l := &reloadLoad{program: p, stop: make(chan struct{})}
 	slow, quick := p.addr("a"), p.addr("quick")
 	for i := range longStreams {
