@@ -147,6 +147,7 @@ class    = "acme"
 // apart. Kannel, with throughput = 20, sends to it through shaper. Meanwhile another Kannel sends
 // directly to another such provider, which refuses many of its messages.
 func TestKannel(t *testing.T) {
+	t.Parallel()
 	alone := &spacing{gap: 50 * time.Millisecond}
 	n := trial.Size(40, 200)
 	newKannel(t, spacedProvider(t, alone).addr).campaign(n)
@@ -224,6 +225,7 @@ func TestKannelsShareAnAccount(t *testing.T) {
 
 // A passcode waits for at most one gap, however many messages of the same account and bind wait.
 func TestPasscodesGoFirst(t *testing.T) {
+	t.Parallel()
 	const gap = 50 * time.Millisecond
 	trial.Judge(t, 5*time.Millisecond, func() *trial.Miss {
 		rule := &spacing{gap: gap}

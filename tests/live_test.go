@@ -121,6 +121,7 @@ func (c *crowd) measure(span time.Duration) (got []float64, sum float64) {
 // some seconds even without a stalled peer, because the kernel makes their clients wait for a
 // window update (RFC 9293, 3.8.6.2).
 func TestStalledReaderCostsTheOthersNothing(t *testing.T) {
+	t.Parallel()
 	const rate = 20e6 // bytes/s, set after the stalled connection's buffers are full
 	c := &crowd{counts: make([]atomic.Int64, 100), stalled: make(chan struct{})}
 	defer close(c.stalled)

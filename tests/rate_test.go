@@ -240,6 +240,7 @@ func send(t *testing.T, to string, n int) {
 // If 50 datagrams arrive at once, the first leaves, 20 wait and leave at the rate, and shaper drops
 // and counts the others.
 func TestDatagramsAreSpacedAndCounted(t *testing.T) {
+	t.Parallel()
 	const gap = 100 * time.Millisecond
 	trial.Judge(t, 5*time.Millisecond, func() *trial.Miss {
 		r, upstream := recordUDP(t)

@@ -18,6 +18,7 @@ import (
 // connect_timeout covers the connect and the TLS handshakes only. After them, a session may be idle
 // for longer.
 func TestConnectTimeoutEndsWithTheConnect(t *testing.T) {
+	t.Parallel()
 	const timeout = time.Second
 	a := newAuthority(t)
 	pair := a.issue("localhost", "localhost", time.Time{})

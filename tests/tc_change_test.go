@@ -125,6 +125,7 @@ func TestKernelChangesShape(t *testing.T) {
 
 // A new rate takes effect on a flow without interrupting it.
 func TestKernelRateChangesUnderTheFlow(t *testing.T) {
+	t.Parallel()
 	tool(t, "tc", "iproute2")
 	near, far := wire(t)
 	policy := func(rate string) string {
