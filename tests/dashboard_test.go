@@ -53,6 +53,7 @@ func TestDashboard(t *testing.T) {
 	p, upstream := startWaiting(t)
 	b.size(1100, 800)
 	b.open("http://" + p.status().HTTP + "/")
+	b.seesPaint()
 
 	b.await("the class that waits says what for", `document.querySelector("main tbody")?.innerText.includes("waits for 1 messages/h until ")`)
 	b.eval(`[...document.querySelectorAll("th button")].find((head) => head.textContent === "Oldest").click()`)

@@ -43,7 +43,7 @@ class = "c0"
 func skipUnlessFull(t *testing.T) {
 	t.Helper()
 	if !trial.Full {
-		t.Skip("measures for minutes: FULL=1")
+		t.Skip("measures only at full size: FULL=1")
 	}
 }
 

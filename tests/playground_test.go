@@ -187,6 +187,7 @@ func TestPlayground(t *testing.T) {
 	b.size(1100, 800)
 	b.open("http://" + p.status().HTTP + "/play")
 	b.await("six classes are drawn", `document.querySelectorAll("#charts figure").length === 6`)
+	b.seesPaint()
 	t.Run("sliders", func(t *testing.T) { seesSliders(b) })
 	t.Run("policy", func(t *testing.T) { seesPolicy(t, b) })
 	t.Run("stop", func(t *testing.T) { seesStop(b) })
