@@ -109,9 +109,9 @@ func (t *tcpSession) tend(now time.Time) {
 }
 
 // isLost reports whether a peer has reset its connection, and nothing that the session holds is of
-// use to the other peer.
+// use to the other peer. A client that has cut TLS by a FIN takes nothing more, and has not reset.
 func (t *tcpSession) isLost() bool {
-	return t.client.Broken || t.upstream.Broken && !t.down.holds()
+	return t.client.Broken || t.upstream.Broken && (t.down.shut || !t.down.holds())
 }
 
 // quietTime is how long nothing must move in an old session before it ends, if its protocol does

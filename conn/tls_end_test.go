@@ -291,6 +291,25 @@ func TestTLSIsCutOnBothSides(t *testing.T) {
 	s.awaitEnd(stats.ResetByPeer, 1)
 }
 
+// A session ends soon after both of its peers have gone, although bytes for each of them wait in it, so
+// that neither direction reads: the client has cut TLS by a FIN, and then the upstream resets its connection.
+func TestTLSIsCutWhileBytesWait(t *testing.T) {
+	t.Parallel()
+	s := runSecure(t, "0B/s")
+	client, upstream := s.ends()
+	send(t, client, "x")
+	s.awaitWaiting(1)
+	client.tcp.CloseWrite()
+	s.awaitTunnels(1)
+	send(t, upstream, "an answer")
+	until(t, "the client takes nothing more", func() (shut bool) {
+		s.one().do(func(t *tcpSession) { shut = t.down.shut })
+		return shut
+	})
+	reset(upstream.tcp)
+	s.awaitEnd(stats.ResetByPeer, 1)
+}
+
 // CloseSession, and the end of a drain, reset both peers, even during a handshake.
 func TestTLSIsClosed(t *testing.T) {
 	s := runSecure(t, fast)
