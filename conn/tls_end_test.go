@@ -310,6 +310,34 @@ func TestTLSIsCutWhileBytesWait(t *testing.T) {
 	s.awaitEnd(stats.ResetByPeer, 1)
 }
 
+// A stop ends an idle connection of HTTP, though a request has just come that the session has not read. The client is
+// told of the end, and the tunnel ends, although the client waits for its answer and stays.
+func TestTLSDrainBeforeAllIsRead(t *testing.T) {
+	t.Parallel()
+	a := newAuthority(t)
+	to, conns := listen(t)
+	r := run(t, class("c", "1000 messages/s")+listener("l", "http", to, "c", a.issue("server").terminating()))
+	client := r.dialTLS("l", a.trusting())
+	server := next(t, conns)
+	send(t, client, anAsk)
+	expect(t, server, anAsk)
+	answer := anAnswer + "Content-Length: 5\r\n\r\nhello"
+	send(t, server, answer)
+	expect(t, client, answer)
+	r.one().do(func(s *tcpSession) { // whose lock holds up the poller
+		send(t, client, anAsk)
+		until(t, "the request has arrived", func() bool {
+			n, _ := s.client.end.Peek(make([]byte, 1))
+			return n > 0
+		})
+		s.relay.drain(time.Now(), true)
+	})
+	r.awaitEnd(stats.Aged, 1)
+	expectEOF(t, client)
+	expectEOF(t, client.tcp)
+	r.awaitTunnels(0)
+}
+
 // CloseSession, and the end of a drain, reset both peers, even during a handshake.
 func TestTLSIsClosed(t *testing.T) {
 	s := runSecure(t, fast)

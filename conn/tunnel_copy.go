@@ -92,7 +92,8 @@ func (tn *tunnel) outward() bool {
 }
 
 // readPair waits until the session has written bytes, and reads them. It takes the buffer only
-// then. It returns io.EOF at the end of the pair.
+// then. It returns io.EOF at the end of the pair, also if the session has closed its end before it had read
+// all that was there: the kernel reports that as a reset.
 func (tn *tunnel) readPair(raw syscall.RawConn) (buf *buffer.Buffer, n int, err error) {
 	waited := raw.Read(func(fd uintptr) bool {
 		tn.busy.Store(true)
@@ -110,7 +111,7 @@ func (tn *tunnel) readPair(raw syscall.RawConn) (buf *buffer.Buffer, n int, err 
 	switch {
 	case waited != nil:
 		return nil, 0, waited
-	case err == nil && n == 0:
+	case err == nil && n == 0, err == unix.ECONNRESET:
 		err = io.EOF
 	case err != nil:
 		n = 0
