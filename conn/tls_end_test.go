@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -470,7 +471,7 @@ func TestTLSDrainOfASilentClient(t *testing.T) {
 }
 
 // Very many sessions that end in all ways, at any moment, leave nothing behind. As every test,
-// this one checks descriptors and goroutines.
+// this one checks descriptors and goroutines. On a busy machine, few have the time to end well, so there may be more.
 func TestTLSEndsInEveryWay(t *testing.T) {
 	t.Parallel()
 	const sessions, at = 224, 16
@@ -487,10 +488,12 @@ func TestTLSEndsInEveryWay(t *testing.T) {
 			}
 		}
 	})
+	wanted := []stats.Result{stats.OK, stats.ResetByPeer, stats.Aborted, stats.TLSFailed}
+	lacks := func(result stats.Result) bool { return s.service("l").stats.Ended[result].Load() == 0 }
 	var clients sync.WaitGroup
 	for i := range at {
 		clients.Go(func() {
-			for n := i; n < sessions; n += at {
+			for n := i; n < sessions || n < 10*sessions && slices.ContainsFunc(wanted, lacks); n += at {
 				c, err := net.Dial("tcp", s.rig.addr("l"))
 				if errors.Is(err, syscall.ECONNRESET) { // the operator has closed it before connect has returned
 					continue
@@ -499,6 +502,7 @@ func TestTLSEndsInEveryWay(t *testing.T) {
 					t.Error(err)
 					return
 				}
+				c.SetDeadline(time.Now().Add(patience))
 				endInSomeWay(tls.Client(c, s.trusting()), c.(tcpConn), n/at+i)
 				if n%50 == 7 {
 					if all := s.Sessions(); len(all) > 0 {
@@ -516,8 +520,8 @@ func TestTLSEndsInEveryWay(t *testing.T) {
 	})
 	close(stop)
 	upstreams.Wait()
-	for _, result := range []stats.Result{stats.OK, stats.ResetByPeer, stats.Aborted, stats.TLSFailed} {
-		if s.service("l").stats.Ended[result].Load() == 0 {
+	for _, result := range wanted {
+		if lacks(result) {
 			t.Errorf("none ended as %v", result)
 		}
 	}
@@ -529,7 +533,6 @@ func TestTLSEndsInEveryWay(t *testing.T) {
 // endInSomeWay writes and reads for a while, and then ends one of two connections.
 func endInSomeWay(c *tls.Conn, tcp tcpConn, n int) {
 	defer tcp.Close()
-	tcp.SetDeadline(time.Now().Add(500 * time.Millisecond))
 	switch n % 7 {
 	case 0: // before it says anything
 		return
@@ -541,6 +544,7 @@ func endInSomeWay(c *tls.Conn, tcp tcpConn, n int) {
 	if c.Handshake() != nil {
 		return
 	}
+	tcp.SetDeadline(time.Now().Add(500 * time.Millisecond)) // not before: a handshake may take long on a busy machine
 	go c.Write(make([]byte, n%5*40_000+1))
 	io.CopyN(io.Discard, c, int64(n%3*50_000))
 	switch n % 7 {
