@@ -43,6 +43,7 @@
 //	sharers       the keys that share a bucket because there is no room for more, and how they leave it
 //	visitors      which keys have been in the shared bucket
 //	idle          what a class remembers of buckets that nobody uses
+//	index         finds a key among a million others
 //	messages      what a class does with messages and their answers
 //	class         the class: its policy, and all that belongs to it
 //	permit        which sessions may be open

@@ -110,7 +110,7 @@ func (k *keys) gate(now time.Time, key policy.Key) gate {
 	if c := k.inUse(now, key); c != nil {
 		c.regain(now)
 		return c.gate
-	} else if i, known := k.idle.index[key]; known {
+	} else if i := k.idle.find(key); i != 0 {
 		state = restore(now, k.idle.kept(i, &k.idle.further), &k.pace)
 	} else if k.followsShared(now, key) {
 		k.shared.regain(now)
@@ -143,7 +143,7 @@ func (k *keys) inUse(now time.Time, key policy.Key) *Class {
 		return k.shared
 	}
 	k.forget(now, 2) // as bucket does, so that there is room for as many keys
-	if _, known := k.idle.index[key]; !known && k.len() >= k.maxKeys() {
+	if k.idle.find(key) == 0 && k.len() >= k.maxKeys() {
 		return k.shared
 	}
 	return nil

@@ -2,6 +2,7 @@ package shaper
 
 import (
 	"container/heap"
+	"hash/maphash"
 	"math"
 	"time"
 
@@ -9,19 +10,21 @@ import (
 	"shaper/policy"
 )
 
-// idleKeys remembers keys that nobody uses: 64 bytes for each, and less than 128 with
-// map and heap. Each further limit of the class takes another 24. Only a limiter whose memory
+// idleKeys remembers keys that nobody uses: 64 bytes for each, and less than 96 with
+// index and heap. Each further limit of the class takes another 24. Only a limiter whose memory
 // does not fit into an entry takes more: a log of departures. The lock of the tree guards
 // idleKeys.
 //
-// An entry has a number, which is its place in chunks. It stays where it is while somebody uses its
-// key: with many keys, each part of an entry, of the map and of the heap is far from the processor,
+// An entry has a number above 0, which is its place in chunks. It stays where it is while somebody uses its
+// key: with many keys, each part of an entry, of the index and of the heap is far from the processor,
 // and to take a key out and to put it back took most of the time of a message.
 type idleKeys struct {
 	epoch    time.Time // the times of entries count from here
-	index    map[policy.Key]int32
+	index    keyIndex
+	seed     maphash.Seed                 // so that nobody can choose keys that look like one another in the index
 	chunks   [][]idleKey                  // the entries; in chunks, so that growing copies nothing
 	further  furtherMemories              // what the further limits of each entry remember
+	last     int32                        // the entry with the highest number that there has been
 	free     []int32                      // entries to use again
 	order    []int32                      // a heap of entries, the first to be forgotten first
 	inUse    int                          // how many entries have a key that somebody uses
@@ -73,7 +76,7 @@ type keptState struct {
 }
 
 func newIdleKeys(now time.Time) idleKeys {
-	return idleKeys{epoch: now, index: map[policy.Key]int32{}}
+	return idleKeys{epoch: now, seed: maphash.MakeSeed()}
 }
 
 // remembered returns how many keys are remembered that nobody uses.
@@ -95,11 +98,19 @@ func (s *idleKeys) Pop() any { panic("shaper: remove takes out of the heap") }
 
 func (s *idleKeys) entry(i int32) *idleKey { return &s.chunks[i/chunkSize][i%chunkSize] }
 
+// find returns the entry of a key; 0 if there is none.
+func (s *idleKeys) find(key policy.Key) int32 {
+	return s.index.find(s.hash(key), func(i int32) bool { return s.entry(i).key == key })
+}
+
+// hash returns what the index finds a key by.
+func (s *idleKeys) hash(key policy.Key) uint32 { return uint32(maphash.Comparable(s.seed, key)) }
+
 // put remembers the bucket of a key at now, if there is something to remember. It returns false
 // if that does not fit into an entry, so that the key keeps the limiter.
 func (s *idleKeys) put(now time.Time, key policy.Key, state bucketState) (fits bool) {
-	i, known := s.index[key]
-	if !known {
+	i := s.find(key)
+	if i == 0 {
 		i = s.add(key)
 	}
 	s.use(i, false)
@@ -118,7 +129,7 @@ func (s *idleKeys) put(now time.Time, key policy.Key, state bucketState) (fits b
 func (s *idleKeys) add(key policy.Key) (i int32) {
 	i = s.freeEntry()
 	*s.entry(i) = idleKey{key: key, place: int32(len(s.order)), until: math.MaxInt64}
-	s.index[key] = i
+	s.index.add(s.hash(key), i)
 	s.order = append(s.order, i)
 	return i
 }
@@ -170,8 +181,8 @@ func (s *idleKeys) fill(i int32, now time.Time, state bucketState) bool {
 // take returns what is remembered of a key, which somebody uses from now on until put. It returns
 // false if that is nothing.
 func (s *idleKeys) take(key policy.Key) (kept keptState, known bool) {
-	i, known := s.index[key]
-	if !known {
+	i := s.find(key)
+	if i == 0 {
 		return kept, false
 	}
 	kept = s.kept(i, &s.further)
@@ -265,12 +276,12 @@ func (s *idleKeys) freeEntry() int32 {
 		s.free = s.free[:n-1]
 		return i
 	}
-	n := len(s.index)
-	if n == len(s.chunks)*chunkSize {
+	s.last++
+	if int(s.last/chunkSize) >= len(s.chunks) {
 		s.chunks = append(s.chunks, make([]idleKey, chunkSize))
 		s.further.grow()
 	}
-	return int32(n)
+	return s.last
 }
 
 func (s *idleKeys) remove(i int32) {
@@ -280,7 +291,7 @@ func (s *idleKeys) remove(i int32) {
 	if s.order = s.order[:last]; at < last {
 		heap.Fix(s, at)
 	}
-	delete(s.index, e.key)
+	s.index.remove(s.hash(e.key), i)
 	if len(s.limiters) > 0 {
 		delete(s.limiters, e.key)
 	}
