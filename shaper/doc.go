@@ -44,6 +44,7 @@
 //	visitors      which keys have been in the shared bucket
 //	idle          what a class remembers of buckets that nobody uses
 //	index         finds a key among a million others
+//	reviews       when to look whether a key may be forgotten
 //	messages      what a class does with messages and their answers
 //	class         the class: its policy, and all that belongs to it
 //	permit        which sessions may be open

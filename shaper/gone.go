@@ -196,8 +196,5 @@ func (c *Class) isUsed(now time.Time) bool {
 func (k *keys) forgetSome(now time.Time) bool {
 	root, now := k.class.lockAt(now)
 	defer root.mu.Unlock()
-	const some = 1000
-	before := k.len()
-	k.forget(now, some)
-	return before-k.len() >= some
+	return k.forget(now, 1000)
 }

@@ -143,7 +143,7 @@ func (k *keys) inUse(now time.Time, key policy.Key) *Class {
 		return k.shared
 	}
 	k.forget(now, 2) // as bucket does, so that there is room for as many keys
-	if k.idle.find(key) == 0 && k.len() >= k.maxKeys() {
+	if k.idle.find(key) == 0 && !k.hasRoom(now) {
 		return k.shared
 	}
 	return nil

@@ -1,8 +1,8 @@
 package shaper
 
 import (
-	"container/heap"
 	"hash/maphash"
+	"iter"
 	"math"
 	"time"
 
@@ -10,13 +10,13 @@ import (
 	"shaper/policy"
 )
 
-// idleKeys remembers keys that nobody uses: 64 bytes for each, and less than 96 with
-// index and heap. Each further limit of the class takes another 24. Only a limiter whose memory
+// idleKeys remembers keys that nobody uses: 64 bytes for each, and some 100 with
+// index and order. Each further limit of the class takes another 24. Only a limiter whose memory
 // does not fit into an entry takes more: a log of departures. The lock of the tree guards
 // idleKeys.
 //
 // An entry has a number above 0, which is its place in chunks. It stays where it is while somebody uses its
-// key: with many keys, each part of an entry, of the index and of the heap is far from the processor,
+// key: with many keys, each part of an entry, of the index and of order is far from the processor,
 // and to take a key out and to put it back took most of the time of a message.
 type idleKeys struct {
 	epoch    time.Time // the times of entries count from here
@@ -26,7 +26,7 @@ type idleKeys struct {
 	further  furtherMemories              // what the further limits of each entry remember
 	last     int32                        // the entry with the highest number that there has been
 	free     []int32                      // entries to use again
-	order    []int32                      // a heap of entries, the first to be forgotten first
+	order    reviews                      // when to look whether an entry may be forgotten
 	inUse    int                          // how many entries have a key that somebody uses
 	limiters map[policy.Key]limit.Limiter // those that do not fit into their entries
 	memories []limit.Memory               // those of the last keptState, to use again
@@ -36,14 +36,17 @@ type idleKeys struct {
 type idleKey struct {
 	key     policy.Key
 	inUse   bool          // somebody uses the key, and the rest means nothing
-	place   int32         // in order
-	until   time.Duration // until when to remember it; if it is in use, until when forget need not look at it
+	review  uint32        // the number of its review in order
+	until   time.Duration // until when to remember it; it is not before its review, and math.MaxInt64 without one
 	assured time.Duration // when it is within its assured rate
 	at      time.Duration // limit.Memory.At
 	used    [2]int64      // limit.Memory.Used
 }
 
 const chunkSize = 1 << 10
+
+// free is the until of an entry without a key.
+const free = math.MinInt64
 
 // furtherMemories hold what the further limits of each entry remember.
 type furtherMemories struct {
@@ -79,22 +82,9 @@ func newIdleKeys(now time.Time) idleKeys {
 	return idleKeys{epoch: now, seed: maphash.MakeSeed()}
 }
 
-// remembered returns how many keys are remembered that nobody uses.
-func (s *idleKeys) remembered() int { return len(s.order) - s.inUse }
-
-// Len, Less and Swap implement heap.Interface for order.
-func (s *idleKeys) Len() int { return len(s.order) }
-
-func (s *idleKeys) Less(i, j int) bool { return s.entry(s.order[i]).until < s.entry(s.order[j]).until }
-
-func (s *idleKeys) Swap(i, j int) {
-	s.order[i], s.order[j] = s.order[j], s.order[i]
-	s.entry(s.order[i]).place, s.entry(s.order[j]).place = int32(i), int32(j)
-}
-
-// Push and Pop are not used, since they would allocate.
-func (s *idleKeys) Push(any) { panic("shaper: put adds to the heap") }
-func (s *idleKeys) Pop() any { panic("shaper: remove takes out of the heap") }
+// len returns how many entries there are, and remembered how many of keys that nobody uses.
+func (s *idleKeys) len() int        { return int(s.last) - len(s.free) }
+func (s *idleKeys) remembered() int { return s.len() - s.inUse }
 
 func (s *idleKeys) entry(i int32) *idleKey { return &s.chunks[i/chunkSize][i%chunkSize] }
 
@@ -119,19 +109,27 @@ func (s *idleKeys) put(now time.Time, key policy.Key, state bucketState) (fits b
 		s.remove(i)
 		return true
 	}
-	if e := s.entry(i); e.until != before {
-		heap.Fix(s, int(e.place))
+	if s.entry(i).until < before {
+		s.reviewAtEnd(i)
 	}
 	return len(s.limiters) == 0 || s.limiters[key] == nil
 }
 
-// add adds an entry for a key, which is the last to be forgotten.
+// add adds an entry for a key.
 func (s *idleKeys) add(key policy.Key) (i int32) {
 	i = s.freeEntry()
-	*s.entry(i) = idleKey{key: key, place: int32(len(s.order)), until: math.MaxInt64}
+	*s.entry(i) = idleKey{key: key, review: s.entry(i).review, until: math.MaxInt64}
 	s.index.add(s.hash(key), i)
-	s.order = append(s.order, i)
 	return i
+}
+
+// reviewAtEnd makes forget look at an entry when it may be forgotten, and not at another time.
+func (s *idleKeys) reviewAtEnd(i int32) {
+	e := s.entry(i)
+	e.review++
+	if s.order.add(review{e.until, i, e.review}); s.order.n > 2*s.len()+chunkSize {
+		s.order.keep(func(r review) bool { return s.entry(r.entry).review == r.number })
+	}
 }
 
 // use says whether somebody uses the key of an entry.
@@ -220,30 +218,34 @@ func (s *idleKeys) timeOf(since time.Duration) time.Time {
 	return s.epoch.Add(since)
 }
 
-// forget forgets keys that need not be remembered at now. It looks at so many at most.
-func (s *idleKeys) forget(now time.Time, most int) {
-	for range most {
-		if len(s.order) == 0 || s.entry(s.order[0]).until > now.Sub(s.epoch) {
-			return
+// forget forgets keys that need not be remembered at now. It looks at so many at most, and reports whether
+// there are more to look at.
+//
+// A put leads to one review at most that finds something else than a key to forget: one that was used since, or is in
+// use, or has got another review. So whoever looks at two keys before each put keeps up with whatever comes.
+func (s *idleKeys) forget(now time.Time, most int) (more bool) {
+	since := now.Sub(s.epoch)
+	for ; s.order.n > 0 && s.order.at(0).at <= since; most-- {
+		if most == 0 {
+			return true
 		}
-		s.drop(s.order[0])
+		r := s.order.takeFirst()
+		switch e := s.entry(r.entry); {
+		case e.review != r.number:
+		case e.inUse:
+			e.until = math.MaxInt64
+		case e.until > since:
+			s.reviewAtEnd(r.entry)
+		default:
+			s.remove(r.entry)
+		}
 	}
-}
-
-// drop removes an entry, unless somebody uses its key.
-func (s *idleKeys) drop(i int32) {
-	e := s.entry(i)
-	if !e.inUse {
-		s.remove(i)
-		return
-	}
-	e.until = math.MaxInt64
-	heap.Fix(s, int(e.place))
+	return false
 }
 
 // each calls do with each key that nobody uses and what is remembered of it.
 func (s *idleKeys) each(do func(policy.Key, keptState)) {
-	for _, i := range s.order {
+	for i := range s.entries() {
 		if !s.entry(i).inUse {
 			do(s.entry(i).key, s.kept(i, &s.further))
 		}
@@ -258,14 +260,26 @@ func (s *idleKeys) change(now time.Time, further int, to func(keptState) bucketS
 	for range s.chunks {
 		s.further.grow()
 	}
-	for _, i := range s.order {
-		if e := s.entry(i); !e.inUse && !s.fill(i, now, to(s.kept(i, &old))) {
-			e.until = math.MinInt64
+	for i := range s.entries() {
+		e := s.entry(i)
+		switch before := e.until; {
+		case e.inUse:
+		case !s.fill(i, now, to(s.kept(i, &old))):
+			s.remove(i)
+		case e.until < before:
+			s.reviewAtEnd(i)
 		}
 	}
-	heap.Init(s)
-	for len(s.order) > 0 && s.entry(s.order[0]).until == math.MinInt64 {
-		s.remove(s.order[0])
+}
+
+// entries yields the entries that have a key. The caller may remove an entry that it has got.
+func (s *idleKeys) entries() iter.Seq[int32] {
+	return func(yield func(int32) bool) {
+		for i := int32(1); i <= s.last; i++ {
+			if s.entry(i).until != free && !yield(i) {
+				return
+			}
+		}
 	}
 }
 
@@ -286,14 +300,11 @@ func (s *idleKeys) freeEntry() int32 {
 
 func (s *idleKeys) remove(i int32) {
 	e := s.entry(i)
-	at, last := int(e.place), len(s.order)-1
-	s.Swap(at, last)
-	if s.order = s.order[:last]; at < last {
-		heap.Fix(s, at)
-	}
 	s.index.remove(s.hash(e.key), i)
 	if len(s.limiters) > 0 {
 		delete(s.limiters, e.key)
 	}
+	e.review++ // no review of this key counts for the next one
+	e.until = free
 	s.free = append(s.free, i)
 }

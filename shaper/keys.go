@@ -167,7 +167,7 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 	}
 	k.forget(now, 2) // more than can have come since the last call
 	kept, known := k.idle.take(key)
-	if !known && k.len() >= k.maxKeys() {
+	if !known && !k.hasRoom(now) {
 		return k.visit(now, key)
 	}
 	follows := !known && k.followsShared(now, key)
@@ -245,16 +245,25 @@ func (k *keys) reuse(now time.Time, key policy.Key, kept keptState, known bool) 
 	return c
 }
 
-// forget forgets keys that need not be remembered at now, at most so many. It tries to
-// give up as many buckets that linger.
-func (k *keys) forget(now time.Time, most int) {
-	k.idle.forget(now, most)
+// hasRoom reports whether there is room for another key. If not, it looks for some that may be forgotten.
+func (k *keys) hasRoom(now time.Time) bool {
+	if k.len() >= k.maxKeys() {
+		k.idle.forget(now, 1000) // the first reviews may be of keys that have been used since
+	}
+	return k.len() < k.maxKeys()
+}
+
+// forget forgets keys that need not be remembered at now. It looks at so many at most, and reports whether there
+// may be more. It tries to give up as many buckets that linger.
+func (k *keys) forget(now time.Time, most int) (more bool) {
+	more = k.idle.forget(now, most)
 	top := k.top()
 	for range min(most, len(top.linger)) {
 		c := top.linger[0]
 		top.linger, c.lingers = top.linger[1:], false
 		retireIfUnused(now, c)
 	}
+	return more
 }
 
 // maxKeys returns how many keys there may be.

@@ -242,8 +242,8 @@ func TestKeysMemory(t *testing.T) {
 			idle.put(start, per.Key(&who, nil), bucket)
 		}
 		each := float64(heap()-before) / float64(keys)
-		if most := 128 + 24*float64(len(p.also)); idle.Len() != keys || each > most {
-			t.Errorf("%s: %d keys take %.0f bytes each", conf.Algorithm, idle.Len(), each)
+		if most := 128 + 24*float64(len(p.also)); idle.len() != keys || each > most {
+			t.Errorf("%s: %d keys take %.0f bytes each", conf.Algorithm, idle.len(), each)
 		}
 		t.Logf("%s: %.0f bytes for each key", conf.Algorithm, each)
 		runtime.KeepAlive(&idle)

@@ -1,0 +1,119 @@
+package shaper
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"shaper/limit"
+	"shaper/policy"
+)
+
+// A modelKey is what a class is to remember of a key.
+type modelKey struct {
+	inUse bool
+	until time.Time
+	next  time.Time // when a unit may leave
+}
+
+// What is remembered of keys is as in a map, whatever comes, goes, is forgotten and is changed by a reload; and no key
+// is forgotten late.
+func TestIdleKeysAreAMap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		conf := classBy(policy.GCRA, "1 packets/s")
+		if rapid.Bool().Draw(t, "three limits") {
+			conf.Also = []policy.Limit{limitBy(policy.FixedWindow, "5 packets/min"), limitBy(policy.SlidingWindow, "20 packets/min")}
+		}
+		p, now := paceOf(conf), start
+		idle := newIdleKeys(now)
+		idle.further.each = p.further()
+		model := map[policy.Key]*modelKey{}
+		note := func(key policy.Key, l limit.Limiter) {
+			if m, _ := l.Memory(now); m.Until.After(now) {
+				model[key] = &modelKey{until: m.Until, next: l.Next(now, 0, 1)}
+			} else {
+				delete(model, key)
+			}
+		}
+		forget := func(most int) {
+			more := idle.forget(now, most)
+			for key, m := range model {
+				switch gone := idle.find(key) == 0; {
+				case gone && (m.inUse || m.until.After(now)):
+					t.Fatalf("at %v a key is forgotten that is to be remembered until %v", now.Sub(start), m.until.Sub(start))
+				case gone:
+					delete(model, key)
+				case !more && !m.inUse && !m.until.After(now):
+					t.Fatalf("at %v a key is remembered that was to be until %v", now.Sub(start), m.until.Sub(start))
+				}
+			}
+		}
+		for range rapid.IntRange(1, 100).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.SampledFrom([]int{0, 0, 1, 500, 5000, 100_000}).Draw(t, "pause")) * ms)
+			who := client(rapid.IntRange(0, 10).Draw(t, "key"))
+			per := policy.Per{{By: policy.BySource, IPv4: 32}}
+			key := per.Key(&who, nil)
+			switch rapid.SampledFrom([]string{"message", "message", "message", "join", "forget", "reload"}).Draw(t, "step") {
+			case "message", "join":
+				forget(2)
+				l := p.idle(now)
+				kept, known := idle.take(key)
+				if known != (model[key] != nil) {
+					t.Fatalf("at %v a key is known: %v", now.Sub(start), known)
+				}
+				if m := model[key]; known && !m.inUse {
+					l = restore(now, kept, &p).limiter
+					if got := l.Next(now, 0, 1); !got.Equal(m.next) && (got.After(now) || m.next.After(now)) {
+						t.Fatalf("at %v a key may send at %v, want %v", now.Sub(start), got.Sub(start), m.next.Sub(start))
+					}
+					m.inUse = true
+				}
+				if rapid.IntRange(0, 3).Draw(t, "stays") == 0 && known {
+					break
+				}
+				if rapid.Bool().Draw(t, "gives back") { // so that it is forgotten sooner than it was to be
+					l = p.idle(now)
+				}
+				l.Take(now, now, rapid.Int64Range(0, 5).Draw(t, "units"))
+				idle.put(now, key, bucketState{limiter: l})
+				note(key, l)
+			case "forget":
+				forget(math.MaxInt)
+			case "reload":
+				idle.change(now, p.further(), func(kept keptState) bucketState {
+					l := restore(now, kept, &p).limiter
+					l.Take(now, now, 1)
+					return bucketState{limiter: l}
+				})
+				idle.each(func(key policy.Key, kept keptState) { note(key, restore(now, kept, &p).limiter) })
+			}
+			inUse := 0
+			for _, m := range model {
+				if m.inUse {
+					inUse++
+				}
+			}
+			if idle.len() != len(model) || idle.remembered() != len(model)-inUse {
+				t.Fatalf("at %v there are %d entries, %d of them idle; want %d and %d", now.Sub(start), idle.len(), idle.remembered(), len(model), len(model)-inUse)
+			}
+		}
+	})
+}
+
+// Reviews of keys that are used again and again, and forgotten sooner each time, do not pile up.
+func TestReviewsDoNotPileUp(t *testing.T) {
+	p := paceOf(classBy(policy.GCRA, "1 packets/s"))
+	idle := newIdleKeys(start)
+	who := client(1)
+	per := policy.Per{{By: policy.BySource, IPv4: 32}}
+	for n := range int64(10 * chunkSize) {
+		l := p.idle(start)
+		l.Take(start, start, 20*chunkSize-n)
+		idle.put(start, per.Key(&who, nil), bucketState{limiter: l})
+	}
+	if idle.order.n > 2*chunkSize {
+		t.Errorf("%d reviews of one key", idle.order.n)
+	}
+}
