@@ -81,8 +81,9 @@ func (k *keys) resume(now time.Time, r *record, lease *limit.Lease) {
 		k.spentAt = now
 		return
 	}
-	k.idle.take(key)
-	k.idle.put(now, key, bucketState{k.pace.takeOver(now, l, &r.pace, r.rate), k.pace.assure(now, nil)})
+	if k.bucketOfKey(key) == nil {
+		k.idle.remember(now, key, bucketState{k.pace.takeOver(now, l, &r.pace, r.rate), k.pace.assure(now, nil)})
+	}
 }
 
 // exhaust is Shaper.Exhaust for one class. The caller holds the lock of the tree.

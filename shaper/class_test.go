@@ -222,6 +222,28 @@ func TestClassEvict(t *testing.T) {
 	released(t, c, 100*ms, d)
 }
 
+// Buckets that nobody uses are given up while Evict goes over them.
+func TestEvictGivesUpBuckets(t *testing.T) {
+	c := NewClass(start, perSource(10, leakyClass("1 packets/h")))
+	var stays *Item
+	for n := range 8 {
+		bucket, waits := c.Join(start, client(n)), packet(2)
+		enter(t, bucket, 0, Leaves, packet(1))
+		enter(t, bucket, 0, Waits, waits)
+		if n == 3 {
+			stays = waits // and so does its bucket
+		}
+		bucket.Quit(start)
+	}
+	if got := c.Evict(start, func(it *Item) bool { return it != stays }); len(got) != 7 {
+		t.Errorf("Evict took out %d items, want 7", len(got))
+	}
+	if n := len(c.keys.active); n != 1 {
+		t.Errorf("%d buckets remain in use, want that of the item that stays", n)
+	}
+	wantBacklog(t, c, 1, 2)
+}
+
 func TestClassLeft(t *testing.T) {
 	c := NewClass(start, leakyClass("10 packets/s"))
 	enter(t, c, 0, Leaves, packet(1))

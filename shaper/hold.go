@@ -136,14 +136,11 @@ func (k *keys) turn(now time.Time, key policy.Key) time.Time {
 // inUse returns the bucket that a key has, or shares because there is no room for it; nil if one would
 // have to be opened for it.
 func (k *keys) inUse(now time.Time, key policy.Key) *Class {
-	if c := k.active[key]; c != nil {
+	k.forget(now, 2) // as bucket does, so that there is room for as many keys
+	if c := k.bucketOfKey(key); c != nil {
 		return c
 	}
-	if k.sharers[key] > 0 {
-		return k.shared
-	}
-	k.forget(now, 2) // as bucket does, so that there is room for as many keys
-	if k.idle.find(key) == 0 && !k.hasRoom(now) {
+	if k.sharers[key] > 0 || k.idle.find(key) == 0 && !k.hasRoom(now) {
 		return k.shared
 	}
 	return nil

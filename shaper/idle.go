@@ -10,14 +10,14 @@ import (
 	"shaper/policy"
 )
 
-// idleKeys remembers keys that nobody uses: 64 bytes for each, and some 100 with
-// index and order. Each further limit of the class takes another 24. Only a limiter whose memory
-// does not fit into an entry takes more: a log of departures. The lock of the tree guards
+// idleKeys has an entry for each key of a class, and remembers in it what the bucket of a key owes when nobody uses it
+// any more: 64 bytes for each, and some 100 with index and order. Each further limit of the class takes another 24. Only a
+// limiter whose memory does not fit into an entry takes more: a log of departures. The lock of the tree guards
 // idleKeys.
 //
-// An entry has a number above 0, which is its place in chunks. It stays where it is while somebody uses its
-// key: with many keys, each part of an entry, of the index and of order is far from the processor,
-// and to take a key out and to put it back took most of the time of a message.
+// An entry has a number above 0, which is its place in chunks. It stays where it is while somebody uses its key, and says
+// which bucket that is. With many keys, each part of an entry, of the index and of order is far from the
+// processor, and to find it takes most of the time of a message.
 type idleKeys struct {
 	epoch    time.Time // the times of entries count from here
 	index    keyIndex
@@ -27,7 +27,6 @@ type idleKeys struct {
 	last     int32                        // the entry with the highest number that there has been
 	free     []int32                      // entries to use again
 	order    reviews                      // when to look whether an entry may be forgotten
-	inUse    int                          // how many entries have a key that somebody uses
 	limiters map[policy.Key]limit.Limiter // those that do not fit into their entries
 	memories []limit.Memory               // those of the last keptState, to use again
 }
@@ -35,7 +34,7 @@ type idleKeys struct {
 // An idleKey is an entry: what is remembered of one key.
 type idleKey struct {
 	key     policy.Key
-	inUse   bool          // somebody uses the key, and the rest means nothing
+	bucket  int32         // of the key, in keys.active, plus 1: somebody uses it, and the rest means nothing; 0: nobody does
 	review  uint32        // the number of its review in order
 	until   time.Duration // until when to remember it; it is not before its review, and math.MaxInt64 without one
 	assured time.Duration // when it is within its assured rate
@@ -82,9 +81,8 @@ func newIdleKeys(now time.Time) idleKeys {
 	return idleKeys{epoch: now, seed: maphash.MakeSeed()}
 }
 
-// len returns how many entries there are, and remembered how many of keys that nobody uses.
-func (s *idleKeys) len() int        { return int(s.last) - len(s.free) }
-func (s *idleKeys) remembered() int { return s.len() - s.inUse }
+// len returns how many entries there are.
+func (s *idleKeys) len() int { return int(s.last) - len(s.free) }
 
 func (s *idleKeys) entry(i int32) *idleKey { return &s.chunks[i/chunkSize][i%chunkSize] }
 
@@ -96,26 +94,31 @@ func (s *idleKeys) find(key policy.Key) int32 {
 // hash returns what the index finds a key by.
 func (s *idleKeys) hash(key policy.Key) uint32 { return uint32(maphash.Comparable(s.seed, key)) }
 
-// put remembers the bucket of a key at now, if there is something to remember. It returns false
-// if that does not fit into an entry, so that the key keeps the limiter.
-func (s *idleKeys) put(now time.Time, key policy.Key, state bucketState) (fits bool) {
+// put remembers the bucket of an entry at now, which nobody uses any more. It removes the entry if there is nothing
+// to remember. It returns false if that does not fit into an entry, so that the key keeps the limiter.
+func (s *idleKeys) put(now time.Time, i int32, state bucketState) (fits bool) {
+	e := s.entry(i)
+	before := e.until
+	if e.bucket = 0; !s.fill(i, now, state) {
+		s.remove(i)
+		return true
+	}
+	if e.until < before {
+		s.reviewAtEnd(i)
+	}
+	return len(s.limiters) == 0 || s.limiters[e.key] == nil
+}
+
+// remember is put for a key that nobody uses, whether it has an entry or not.
+func (s *idleKeys) remember(now time.Time, key policy.Key, state bucketState) {
 	i := s.find(key)
 	if i == 0 {
 		i = s.add(key)
 	}
-	s.use(i, false)
-	before := s.entry(i).until
-	if !s.fill(i, now, state) {
-		s.remove(i)
-		return true
-	}
-	if s.entry(i).until < before {
-		s.reviewAtEnd(i)
-	}
-	return len(s.limiters) == 0 || s.limiters[key] == nil
+	s.put(now, i, state)
 }
 
-// add adds an entry for a key.
+// add adds an entry for a key that has none.
 func (s *idleKeys) add(key policy.Key) (i int32) {
 	i = s.freeEntry()
 	*s.entry(i) = idleKey{key: key, review: s.entry(i).review, until: math.MaxInt64}
@@ -129,17 +132,6 @@ func (s *idleKeys) reviewAtEnd(i int32) {
 	e.review++
 	if s.order.add(review{e.until, i, e.review}); s.order.n > 2*s.len()+chunkSize {
 		s.order.keep(func(r review) bool { return s.entry(r.entry).review == r.number })
-	}
-}
-
-// use says whether somebody uses the key of an entry.
-func (s *idleKeys) use(i int32, inUse bool) {
-	switch e := s.entry(i); {
-	case e.inUse == inUse:
-	case inUse:
-		e.inUse, s.inUse = true, s.inUse+1
-	default:
-		e.inUse, s.inUse = false, s.inUse-1
 	}
 }
 
@@ -174,21 +166,6 @@ func (s *idleKeys) fill(i int32, now time.Time, state bucketState) bool {
 		s.limiters[e.key] = state.limiter
 	}
 	return true
-}
-
-// take returns what is remembered of a key, which somebody uses from now on until put. It returns
-// false if that is nothing.
-func (s *idleKeys) take(key policy.Key) (kept keptState, known bool) {
-	i := s.find(key)
-	if i == 0 {
-		return kept, false
-	}
-	kept = s.kept(i, &s.further)
-	s.use(i, true)
-	if kept.limiter != nil {
-		delete(s.limiters, key)
-	}
-	return kept, true
 }
 
 // kept returns what an entry remembers, with its further limits.
@@ -232,7 +209,7 @@ func (s *idleKeys) forget(now time.Time, most int) (more bool) {
 		r := s.order.takeFirst()
 		switch e := s.entry(r.entry); {
 		case e.review != r.number:
-		case e.inUse:
+		case e.bucket != 0:
 			e.until = math.MaxInt64
 		case e.until > since:
 			s.reviewAtEnd(r.entry)
@@ -246,7 +223,7 @@ func (s *idleKeys) forget(now time.Time, most int) (more bool) {
 // each calls do with each key that nobody uses and what is remembered of it.
 func (s *idleKeys) each(do func(policy.Key, keptState)) {
 	for i := range s.entries() {
-		if !s.entry(i).inUse {
+		if s.entry(i).bucket == 0 {
 			do(s.entry(i).key, s.kept(i, &s.further))
 		}
 	}
@@ -263,7 +240,7 @@ func (s *idleKeys) change(now time.Time, further int, to func(keptState) bucketS
 	for i := range s.entries() {
 		e := s.entry(i)
 		switch before := e.until; {
-		case e.inUse:
+		case e.bucket != 0:
 		case !s.fill(i, now, to(s.kept(i, &old))):
 			s.remove(i)
 		case e.until < before:

@@ -59,17 +59,22 @@ func TestIdleKeysAreAMap(t *testing.T) {
 			case "message", "join":
 				forget(2)
 				l := p.idle(now)
-				kept, known := idle.take(key)
+				i := idle.find(key)
+				known := i != 0
 				if known != (model[key] != nil) {
 					t.Fatalf("at %v a key is known: %v", now.Sub(start), known)
 				}
 				if m := model[key]; known && !m.inUse {
-					l = restore(now, kept, &p).limiter
+					l = restore(now, idle.kept(i, &idle.further), &p).limiter
 					if got := l.Next(now, 0, 1); !got.Equal(m.next) && (got.After(now) || m.next.After(now)) {
 						t.Fatalf("at %v a key may send at %v, want %v", now.Sub(start), got.Sub(start), m.next.Sub(start))
 					}
 					m.inUse = true
 				}
+				if i == 0 {
+					i = idle.add(key)
+				}
+				idle.entry(i).bucket = 1
 				if rapid.IntRange(0, 3).Draw(t, "stays") == 0 && known {
 					break
 				}
@@ -77,7 +82,7 @@ func TestIdleKeysAreAMap(t *testing.T) {
 					l = p.idle(now)
 				}
 				l.Take(now, now, rapid.Int64Range(0, 5).Draw(t, "units"))
-				idle.put(now, key, bucketState{limiter: l})
+				idle.put(now, i, bucketState{limiter: l})
 				note(key, l)
 			case "forget":
 				forget(math.MaxInt)
@@ -89,15 +94,14 @@ func TestIdleKeysAreAMap(t *testing.T) {
 				})
 				idle.each(func(key policy.Key, kept keptState) { note(key, restore(now, kept, &p).limiter) })
 			}
-			inUse := 0
-			for _, m := range model {
-				if m.inUse {
-					inUse++
+			if idle.len() != len(model) {
+				t.Fatalf("at %v there are %d entries, want %d", now.Sub(start), idle.len(), len(model))
+			}
+			idle.each(func(key policy.Key, _ keptState) {
+				if m := model[key]; m == nil || m.inUse {
+					t.Fatalf("at %v a key counts as idle that is not", now.Sub(start))
 				}
-			}
-			if idle.len() != len(model) || idle.remembered() != len(model)-inUse {
-				t.Fatalf("at %v there are %d entries, %d of them idle; want %d and %d", now.Sub(start), idle.len(), idle.remembered(), len(model), len(model)-inUse)
-			}
+			})
 		}
 	})
 }
@@ -111,7 +115,7 @@ func TestReviewsDoNotPileUp(t *testing.T) {
 	for n := range int64(10 * chunkSize) {
 		l := p.idle(start)
 		l.Take(start, start, 20*chunkSize-n)
-		idle.put(start, per.Key(&who, nil), bucketState{limiter: l})
+		idle.remember(start, per.Key(&who, nil), bucketState{limiter: l})
 	}
 	if idle.order.n > 2*chunkSize {
 		t.Errorf("%d reviews of one key", idle.order.n)

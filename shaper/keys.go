@@ -38,7 +38,7 @@ type keys struct {
 	conf      policy.Class // of each bucket
 	pace      pace         // of each bucket
 	spentAt   time.Time    // a new bucket begins as if it had let out a full burst at this time; zero: nothing
-	active    map[policy.Key]*Class
+	active    []*Class     // the buckets of keys that somebody uses, in any order; see bucketOfKey
 	idle      idleKeys
 	shared    *Class             // the bucket of keys for which there is no room; nil: there was room for all
 	sharers   map[policy.Key]int // how many messages of each key have joined shared, and have not quit it; made with it
@@ -72,6 +72,7 @@ type membership struct {
 
 	// Guarded by the lock of the tree.
 	key     policy.Key
+	entry   int32                // of the key, in keys.idle
 	lingers bool                 // it is in keys.linger
 	isSpare bool                 // it is in keys.spare
 	waits   bool                 // it is in keys.waiting
@@ -80,7 +81,7 @@ type membership struct {
 
 // newKeys returns the keys of a class that gets the policy conf.
 func newKeys(now time.Time, class *Class, conf policy.Class) *keys {
-	k := &keys{per: conf.Per, perKind: perKindOf(conf.Per), class: class, conf: bucketPolicy(conf), active: map[policy.Key]*Class{}, idle: newIdleKeys(now), silence: new(silence)}
+	k := &keys{per: conf.Per, perKind: perKindOf(conf.Per), class: class, conf: bucketPolicy(conf), idle: newIdleKeys(now), silence: new(silence)}
 	k.pace = paceOf(k.conf)
 	k.idle.further.each = k.pace.further()
 	return k
@@ -155,24 +156,35 @@ func (k *keys) quit(now time.Time, c *Class, key policy.Key) {
 	retireIfUnused(now, c)
 }
 
-func (k *keys) len() int { return len(k.active) + k.idle.remembered() }
+func (k *keys) len() int { return k.idle.len() }
+
+// bucketOfKey returns the bucket of a key that somebody uses; nil if nobody does.
+func (k *keys) bucketOfKey(key policy.Key) *Class {
+	if i := k.idle.find(key); i != 0 && k.idle.entry(i).bucket != 0 {
+		return k.active[k.idle.entry(i).bucket-1]
+	}
+	return nil
+}
 
 // bucket returns the bucket of a key, and opens it if there is none.
 func (k *keys) bucket(now time.Time, key policy.Key) *Class {
-	if c := k.active[key]; c != nil {
+	k.forget(now, 2) // more than can have come since the last call
+	if c := k.bucketOfKey(key); c != nil {
 		return c
 	}
-	if k.sharers[key] > 0 {
+	i := k.idle.find(key)
+	if k.sharers[key] > 0 || i == 0 && !k.hasRoom(now) {
 		return k.visit(now, key)
 	}
-	k.forget(now, 2) // more than can have come since the last call
-	kept, known := k.idle.take(key)
-	if !known && !k.hasRoom(now) {
-		return k.visit(now, key)
-	}
-	follows := !known && k.followsShared(now, key)
+	follows := i == 0 && k.followsShared(now, key)
 	if follows {
-		kept, known = k.outOfShared(now, key)
+		i = k.outOfShared(now, key)
+	}
+	kept, known := keptState{}, i != 0
+	if known {
+		kept = k.idle.kept(i, &k.idle.further)
+	} else {
+		i = k.idle.add(key)
 	}
 	c := k.reuse(now, key, kept, known)
 	if c == nil {
@@ -191,8 +203,24 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 		c.throttleAs(now, &k.shared.gate)
 		c.update(now)
 	}
-	k.active[key] = c
+	k.use(c, i)
 	return c
+}
+
+// use notes that somebody uses the bucket of the key of an entry.
+func (k *keys) use(c *Class, entry int32) {
+	c.entry = entry
+	k.active = append(k.active, c)
+	k.idle.entry(entry).bucket = int32(len(k.active))
+}
+
+// disuse notes that nobody uses a bucket any more. What is to become of its entry is up to the caller.
+func (k *keys) disuse(c *Class) {
+	e, last := k.idle.entry(c.entry), len(k.active)-1
+	moves := k.active[last]
+	k.active[e.bucket-1], k.idle.entry(moves.entry).bucket = moves, e.bucket
+	k.active[last], k.active = nil, k.active[:last]
+	e.bucket = 0
 }
 
 // visit returns the bucket that keys share for which there is no room, and notes that a key goes there. That bucket is beneath the
@@ -331,14 +359,15 @@ func (k *keys) retire(now time.Time, c *Class) {
 		c.backing.note(now)
 	}
 	parent := c.Parent()
-	delete(k.active, c.key)
+	k.disuse(c)
 	forget(c.limiter)
 	switch {
+	case !k.mayReturn:
+		k.close(now, c)
+		k.idle.remove(c.entry)
 	case !k.isReusable(c):
-		if state := k.close(now, c); k.mayReturn {
-			k.idle.put(now, c.key, state)
-		}
-	case k.idle.put(now, c.key, bucketState{bare(c.limiter), c.assured}):
+		k.idle.put(now, c.entry, k.close(now, c))
+	case k.idle.put(now, c.entry, bucketState{bare(c.limiter), c.assured}):
 		k.spare, c.isSpare = append(k.spare, c), true
 	default: // the key keeps the limiter
 		k.close(now, c)
@@ -444,9 +473,10 @@ func restore(now time.Time, kept keptState, p *pace) bucketState {
 	return state
 }
 
-// each calls do with each bucket that is in use.
+// each calls do with each bucket that is in use. do may give up the bucket that it gets: the last one takes its place,
+// so the last one comes first.
 func (k *keys) each(do func(*Class)) {
-	for _, c := range k.active {
+	for _, c := range slices.Backward(k.active) {
 		do(c)
 	}
 	if k.shared != nil {

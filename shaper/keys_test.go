@@ -239,7 +239,7 @@ func TestKeysMemory(t *testing.T) {
 		per := policy.Per{{By: policy.BySource, IPv4: 32}}
 		for n := range keys {
 			who := client(n)
-			idle.put(start, per.Key(&who, nil), bucket)
+			idle.remember(start, per.Key(&who, nil), bucket)
 		}
 		each := float64(heap()-before) / float64(keys)
 		if most := 128 + 24*float64(len(p.also)); idle.len() != keys || each > most {

@@ -80,15 +80,13 @@ func (b *backing) told(now time.Time, key string) {
 	c := b.class
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	if c.keys != nil {
+	if k := c.keys; k != nil {
 		var of policy.Key
 		if of.UnmarshalBinary([]byte(key)) != nil {
 			return
 		}
-		if c.keys.active[of] == nil && of == (policy.Key{}) {
-			c = c.keys.shared
-		} else {
-			c = c.keys.active[of]
+		if c = k.bucketOfKey(of); c == nil && of == (policy.Key{}) {
+			c = k.shared
 		}
 	}
 	if c == nil || c.backing.share == nil {

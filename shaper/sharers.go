@@ -42,9 +42,9 @@ func (k *keys) followsShared(now time.Time, key policy.Key) bool {
 	return false
 }
 
-// outOfShared remembers of a key what a record has of the shared bucket, and returns that. If no record
+// outOfShared remembers of a key what a record has of the shared bucket, and returns the entry; 0 if that is nothing. If no record
 // holds such numbers, the key begins as if all that may leave at once had just left.
-func (k *keys) outOfShared(now time.Time, key policy.Key) (kept keptState, known bool) {
+func (k *keys) outOfShared(now time.Time, key policy.Key) (entry int32) {
 	c := k.shared
 	r := recordOf(now, c.limiter, &c.pace, c.pacedRate(), k.class.conf.Per)
 	state := bucketState{assured: c.assured}
@@ -56,6 +56,6 @@ func (k *keys) outOfShared(now time.Time, key policy.Key) (kept keptState, known
 	if h := limit.HintsOf(bare(c.limiter)); h != nil { // no record has them
 		*limit.HintsOf(state.limiter) = *h.Clone().(*limit.Hints)
 	}
-	k.idle.put(now, key, state)
-	return k.idle.take(key)
+	k.idle.remember(now, key, state)
+	return k.idle.find(key)
 }
