@@ -188,23 +188,26 @@ func (k *keptClass) exceeds() string {
 
 // isBroken reports whether no such sum may leave from one departure to the jth after it.
 func (r *restraint) isBroken(j int, sum int64, first, last leave) bool {
-	units, ns := r.rate.Exact()
+	if r.algorithm != policy.Leaky && sum <= r.atOnce { // so it is for most, and cheaper to see than a window
+		return false
+	}
 	within := last.at - first.at
 	switch {
 	case r.calendar.Period != "":
 		window, _ := r.calendar.Around(at(first.at))
 		same, _ := r.calendar.Around(at(last.at))
-		return window.Equal(same) && sum > r.atOnce
+		return window.Equal(same)
 	case r.algorithm == policy.Leaky && r.kind != unit.Bytes:
 		return j == 1 && within < r.rate.Time(first.n)
 	case r.algorithm == policy.Leaky:
 		return sum > r.rate.Units(within)+2*r.atOnce+1
 	case r.algorithm.HasBurst(): // sum <= atOnce + rate*within, and one nanosecond
+		units, ns := r.rate.Exact()
 		return (sum-r.atOnce)*ns > units*int64(within+2)
 	case r.algorithm == policy.SlidingLog:
-		return within < r.window && sum > r.atOnce
+		return within < r.window
 	}
-	return first.at/r.window == last.at/r.window && sum > r.atOnce
+	return first.at/r.window == last.at/r.window
 }
 
 // keptConfs returns a policy for each algorithm whose budget a ledger keeps.
