@@ -219,7 +219,7 @@ func TestFleetAtADistance(t *testing.T) {
 	} {
 		p := sharedPolicy(t, "rate = \""+c.rate+"\"\nheadroom = \"2%\"\nshared = \"prod\"\nqueue = \"20000 messages\"\n")
 		p.Fleets[0].Deadline = unit.Duration(c.deadline)
-		r, left := playMembers(t, p, 4, "acme", spanOf(float64(time.Second/c.gap)), c.delay, c.load)
+		r, left := playMembers(t, p, 4, "acme", 2*spanOf(float64(time.Second/c.gap)), c.delay, c.load) // the beginning costs more
 		if used := r.Classes[0].Utilisation; used < c.least || used > 0.981 {
 			t.Errorf("%s, store %v away: %.1f %% of the limit is used", c.rate, c.delay, 100*used)
 		}

@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"shaper/fleet/fleettest"
+	"shaper/tests/trial"
 )
 
 // Items of many sizes use the limit as those of one size do: a member asks for whole items.
 func TestFleetOfManySizes(t *testing.T) {
+	span := trial.Size(20*time.Second, time.Minute)
 	const ms = time.Millisecond
 	const units = "cost = { bytes = 100 }\n"
 	below := func(name, more string) string {
@@ -54,7 +56,7 @@ func TestFleetOfManySizes(t *testing.T) {
 			}
 			var left []fleettest.Departure
 			p, total := parse(t, strings.Replace(policyOf(class), "smpp", "http", 1)), int64(0)
-			_, err := RunFleet(p, dealt(t, p, 4, 1, loads...), c.delay, Options{For: time.Minute, Departures: func(d *Departure) error {
+			_, err := RunFleet(p, dealt(t, p, 4, 1, loads...), c.delay, Options{For: span, Departures: func(d *Departure) error {
 				n := d.Bytes / 100
 				left, total = append(left, fleettest.Departure{Member: fmt.Sprint(d.Member), At: d.At.Sub(Epoch), Units: n}), total+n
 				return nil
@@ -62,7 +64,7 @@ func TestFleetOfManySizes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			used := float64(total) / float64(c.rate*60) / 0.95
+			used := float64(total) / (float64(c.rate) * span.Seconds()) / 0.95
 			t.Logf("%d items have left, %.1f %% of the limit", len(left), 100*used)
 			if used < c.least || used > 1.01 {
 				t.Errorf("%.1f %% of the limit is used", 100*used)

@@ -69,13 +69,13 @@ func playFleet(t *testing.T, class string, delay time.Duration, workload ...stri
 	return playMembers(t, sharedPolicy(t, class), 4, "acme", time.Minute, delay, workload...)
 }
 
-// spanOf returns how long to run a fleet whose class has so many messages a second. In 20 seconds a fast one sends more
+// spanOf returns how long to run a fleet whose class has so many messages a second. In 10 seconds a fast one sends more
 // of them than another one in a minute.
 func spanOf(rate float64) time.Duration {
 	if rate < 1000 {
 		return time.Minute
 	}
-	return trial.Size(20*time.Second, time.Minute)
+	return trial.Size(10*time.Second, time.Minute)
 }
 
 // playMembers is playFleet with a policy, so many members and a span of time, for a class of any name; "" is all classes.
