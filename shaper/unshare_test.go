@@ -159,9 +159,11 @@ func TestUnshareWhileASessionEnters(t *testing.T) {
 	acme, sub := s.Class("acme"), s.Class("sub0")
 	s.Shares(nil)
 	s.Apply(nil)
-	for round := range trial.Size(1000, 20_000) {
+	took := time.Duration(0) // by the last Unshare: the session enters at any moment of the next one
+	for round := range trial.Size(300, 20_000) {
 		acme.Share(time.Now(), share)
-		at := time.Now().Add(time.Duration(round%100) * 2 * time.Microsecond)
+		begin := time.Now()
+		at := begin.Add(took * time.Duration(round%100) / 80)
 		it, verdict := &Item{Owner: &noting{}, Cost: Cost{Messages: 1, Bytes: 10}, Held: 10}, make(chan Verdict)
 		go func() {
 			for time.Now().Before(at) {
@@ -169,7 +171,9 @@ func TestUnshareWhileASessionEnters(t *testing.T) {
 			sub.Join(time.Now(), policy.Conn{})
 			verdict <- sub.Enter(time.Now(), it)
 		}()
-		used, v := s.Unshare(share), <-verdict
+		used := s.Unshare(share)
+		took = time.Since(begin)
+		v := <-verdict
 		if v == Waits && !used {
 			t.Fatalf("round %d: the share was taken while an item waited for a grant", round)
 		}
