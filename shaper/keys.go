@@ -62,6 +62,9 @@ func perKindOf(per policy.Per) perKind {
 	return perKind{byMessage: byMessage, mayReturn: byMessage || !per.Has(policy.ByConnection)}
 }
 
+// defaultKeys is the max_keys of a class without one.
+var defaultKeys = policy.DefaultClass("").MaxKeys
+
 // maxSpare bounds the spare buckets of a class. Each takes some 2.5 KiB.
 const maxSpare = 64
 
@@ -273,10 +276,12 @@ func (k *keys) reuse(now time.Time, key policy.Key, kept keptState, known bool) 
 	return c
 }
 
-// hasRoom reports whether there is room for another key. If not, it looks for some that may be forgotten.
+// hasRoom reports whether there is room for another key. If not, it looks for a key that may be forgotten. The first reviews
+// may be of keys that have been used since, so it looks at as many as a class has keys by default: that takes
+// some 10 ms at most, and happens once after a time in which nothing came.
 func (k *keys) hasRoom(now time.Time) bool {
-	if k.len() >= k.maxKeys() {
-		k.idle.forget(now, 1000) // the first reviews may be of keys that have been used since
+	for looks, more := 0, true; k.len() >= k.maxKeys() && more && looks < defaultKeys; looks++ {
+		more = k.idle.forget(now, 1)
 	}
 	return k.len() < k.maxKeys()
 }
@@ -297,7 +302,7 @@ func (k *keys) forget(now time.Time, most int) (more bool) {
 // maxKeys returns how many keys there may be.
 func (k *keys) maxKeys() int {
 	if k.class.conf.MaxKeys == 0 {
-		return policy.DefaultClass("").MaxKeys
+		return defaultKeys
 	}
 	return k.class.conf.MaxKeys
 }

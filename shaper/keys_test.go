@@ -473,3 +473,27 @@ func BenchmarkSetOfKeys(b *testing.B) {
 		})
 	}
 }
+
+// A key that may be forgotten makes room, also behind very many that have been used since it was.
+func TestKeysUsedAgainHideNoRoom(t *testing.T) {
+	const others = 5000
+	c := NewClass(start, perSource(others+1, tokenClass("6 packets/min", 2)))
+	use := func(d time.Duration, key int) {
+		bucket := c.Join(at(d), client(key))
+		enter(t, bucket, d, Leaves, packet(1))
+		bucket.Quit(at(d))
+	}
+	for key := range others { // each is remembered for 10 s
+		use(0, key)
+	}
+	use(second, others)
+	for key := range others { // and now until 20 s
+		use(5*second, key)
+	}
+	if c.Join(at(12*second), client(others+1)) == c.keys.shared {
+		t.Error("a key shares a bucket, although another one may be forgotten")
+	}
+	if c.Join(at(12*second), client(others+2)) != c.keys.shared {
+		t.Error("a key has a bucket of its own, although none may be forgotten")
+	}
+}
