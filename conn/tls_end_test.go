@@ -311,17 +311,23 @@ func TestTLSIsCutWhileBytesWait(t *testing.T) {
 	s.awaitEnd(stats.ResetByPeer, 1)
 }
 
+// askOverTLS lets a client ask a server of HTTP, over TLS on the side of the client.
+func askOverTLS(t *testing.T) (r *rig, client secured, server tcpConn) {
+	t.Helper()
+	a := newAuthority(t)
+	to, conns := listen(t)
+	r = run(t, class("c", "1000 messages/s")+listener("l", "http", to, "c", a.issue("server").terminating()))
+	client, server = r.dialTLS("l", a.trusting()), next(t, conns)
+	send(t, client, anAsk)
+	expect(t, server, anAsk)
+	return r, client, server
+}
+
 // A stop ends an idle connection of HTTP, though a request has just come that the session has not read. The client is
 // told of the end, and the tunnel ends, although the client waits for its answer and stays.
 func TestTLSDrainBeforeAllIsRead(t *testing.T) {
 	t.Parallel()
-	a := newAuthority(t)
-	to, conns := listen(t)
-	r := run(t, class("c", "1000 messages/s")+listener("l", "http", to, "c", a.issue("server").terminating()))
-	client := r.dialTLS("l", a.trusting())
-	server := next(t, conns)
-	send(t, client, anAsk)
-	expect(t, server, anAsk)
+	r, client, server := askOverTLS(t)
 	answer := anAnswer + "Content-Length: 5\r\n\r\nhello"
 	send(t, server, answer)
 	expect(t, client, answer)
@@ -452,13 +458,7 @@ func (r *rig) awaitTunnels(n int) {
 // client has not read yet still arrives.
 func TestTLSDrainOfASilentClient(t *testing.T) {
 	t.Parallel()
-	a := newAuthority(t)
-	to, conns := listen(t)
-	r := run(t, class("c", "1000 messages/s")+listener("l", "http", to, "c", a.issue("server").terminating()))
-	client := r.dialTLS("l", a.trusting())
-	server := next(t, conns)
-	send(t, client, anAsk)
-	expect(t, server, anAsk)
+	r, client, server := askOverTLS(t)
 	answer := "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 100_000)
 	send(t, server, answer)
 	until(t, "the answer has left", func() bool { return r.Sessions()[0].Downward == uint64(len(answer)) })
