@@ -9,18 +9,19 @@ import (
 	"shaper/state"
 )
 
-// debts keep in the state file what a member of a fleet has used of its shares of windows. It implements fleet.Ledger.
+// debts keep in the state file what one member of a fleet has used of its shares of windows. They implement fleet.Ledger: the
+// next process begins with these debts. Each debt is a lease in the file.
 type debts struct {
 	file  *state.File
-	limit string // whose member that is, as identityOf says
-	found []fleet.Debt
+	limit string       // the name of the limit that the member belongs to
+	found []fleet.Debt // what the process before has kept
 }
 
-// debtsOf begins the names of the leases. That of no class does.
+// debtsOf begins the names of these leases. No name of a class begins so.
 const debtsOf = "share:"
 
-// findDebts returns what the last process has kept, by limit. All of it stays in the file, also if the policy lacks the class
-// now: it may come back with a reload.
+// findDebts returns the debts that the process before has kept, by limit. It keeps all of them for another time, even those of
+// classes that the policy does not have now: a reload may bring these back.
 func findDebts(file *state.File) map[string][]fleet.Debt {
 	all := map[string][]fleet.Debt{}
 	leases, _ := file.Found()

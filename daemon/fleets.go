@@ -323,11 +323,12 @@ func (s *fleets) identify(file *state.File) {
 	}
 }
 
-// identityOf returns the name of the member of limit i of a class, and the ledger of its debts; nil if it has none. With a
-// state file, a process that was killed comes again under its name, and has its share at once. If the limit is a window, the
-// file says how much of that share was used. That is so for one member of a limit, the first in the process. A random
-// number tells one that follows it from all others, and each one if there is no state file: the share of one that was killed
-// is held back until its hold ends.
+// identityOf returns the name under which this process joins limit i of a class, and the ledger of its debts, or nil.
+//
+// With a state file, a process that was killed comes back under the same name, and has its share at once. If the limit is a
+// window, the file says how much of that share was used. For a window, this holds only for the first member that the process
+// has. A later one, and every member without a state file, has a random number in its name: then the share of a process that
+// was killed is held back until its hold ends.
 func (s *fleets) identityOf(i int, limit *fleet.Class) (name string, ledger fleet.Ledger) {
 	of := limit.Name
 	if s.stays && (limit.Window == 0 || !s.kept[of]) {

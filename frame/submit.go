@@ -2,16 +2,16 @@ package frame
 
 import "encoding/binary"
 
-// A Submit is what rules and keys look at in a counted request of SMPP; nil if the request does
-// not say it.
+// A Submit is what rules and keys look at in a counted request of SMPP. A field is nil if the
+// request does not have it.
 type Submit struct {
 	SourceAddr           []byte
 	Recipient            []byte // destination_addr, if there is one
 	ESMClass, DataCoding []byte // one byte each
 }
 
-// Submit reads what a counted request of SMPP says; the zero Submit if it is none. It does not
-// allocate. The fields point into PDU.
+// Submit reads a counted request of SMPP. For any other message it returns the zero Submit. It does
+// not allocate: the fields point into PDU.
 func (m *Message) Submit() (s Submit) {
 	switch {
 	case m.Described != nil:
@@ -22,9 +22,9 @@ func (m *Message) Submit() (s Submit) {
 	return s
 }
 
-// readSubmit reads the fields that every counted request begins with: service_type,
-// source_addr_ton, source_addr_npi, source_addr. The destinations and esm_class follow. rest is
-// what follows data_coding.
+// readSubmit reads a counted request. Each begins with service_type, source_addr_ton,
+// source_addr_npi and source_addr; the destinations and esm_class follow. rest is what follows
+// data_coding.
 func readSubmit(pdu []byte) (s Submit, rest []byte) {
 	command := binary.BigEndian.Uint32(pdu[4:])
 	_, b := cString(pdu[pduHeader:])
@@ -52,9 +52,9 @@ func readSubmit(pdu []byte) (s Submit, rest []byte) {
 	return s, skip(b, 1)
 }
 
-// onlyDestination reads number_of_dests and the destinations of a submit_multi, and returns what
-// follows them; nothing if they are cut. The message has a recipient only if there is a single
-// one.
+// onlyDestination reads number_of_dests and the destinations of a submit_multi. rest is what follows
+// them; nil if they are cut short. recipient is nil unless there is exactly one destination, and
+// that is an address.
 func onlyDestination(b []byte) (recipient, rest []byte) {
 	n := 0
 	if len(b) > 0 {

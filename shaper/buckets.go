@@ -34,11 +34,11 @@ func (b Buckets) Keys(now time.Time) int {
 	return c.keys.len()
 }
 
-// Soonest returns the one of several addresses of ours from which a session gets on first: its
-// bucket is free the soonest. Among equals it returns the one with the fewest sessions, and
-// among these the first. Without addresses it returns none. If messages tell the buckets apart
-// too, which bucket a session needs is not known, and Soonest returns the first address. The class
-// has buckets. Soonest takes the lock of the tree.
+// Soonest chooses among addresses of ours. It returns the one from which a session can send
+// soonest, because the bucket of that address is free first. Among equals it returns the one with
+// the fewest sessions, and among these the first. Without addresses it returns the zero Addr. If
+// messages tell the buckets apart too, nobody knows yet which bucket a session needs, and Soonest
+// returns the first address. The class must have buckets. Soonest takes the lock of the tree.
 func (b Buckets) Soonest(now time.Time, conn policy.Conn, from iter.Seq[netip.Addr]) (soonest netip.Addr) {
 	c := b.class
 	root, now := c.lockAt(now)
@@ -59,7 +59,7 @@ func (b Buckets) Soonest(now time.Time, conn policy.Conn, from iter.Seq[netip.Ad
 
 // freedom is how free a bucket is for one more session.
 type freedom struct {
-	waiting  int       // sessions that come first for a permit, or for which there is none
+	waiting  int       // how many sessions have to end before one more gets a permit
 	at       time.Time // when its next item leaves
 	sessions int64     // that have joined it
 }

@@ -40,8 +40,8 @@ type Copy struct {
 }
 
 // maxCopies bounds the copies that wait in a class: it is twice the longest queue of
-// messages. Without a bound there could be any number: really nothing holds up the sources that the
-// class would hold up.
+// messages. Without a bound there could be any number of them. The class would hold their sources
+// up, but in a trial nothing does.
 const maxCopies = 1 << 16
 
 // A sender is told what becomes of its copies. The lock of the trial is held.
@@ -100,8 +100,8 @@ func (x *Copy) act(verdict Verdict) {
 	}
 }
 
-// overflow does what would really happen if the class has no room: a message is parked,
-// or the item is dropped. Datagrams that came together enter one by one as far as there is
+// overflow does what the class would do to an item for which it has no room: a message is parked,
+// and anything else is dropped. Datagrams that came together enter one by one as long as there is
 // room.
 func (x *Copy) overflow(reason stats.Reason) {
 	switch {

@@ -98,7 +98,7 @@ func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 	if old.kind == next.kind && old.keys == nil && next.keys == nil {
 		goOn(now, next, old, conf, &p)
 	} else {
-		known = true // nothing has left
+		known = true // nothing has left next, so there is nothing that the fleet does not know
 	}
 	next.waker, next.former = old.waker, old
 	next.backing.ledger, next.backing.known = old.backing.ledger, known
@@ -108,9 +108,10 @@ func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 	return next
 }
 
-// goOn makes a class go on from where old is, which lets nothing out any more: what waits there
-// waits until its owners take it out. Answers still come to old, under another lock than that of the
-// class, so they share nothing. The lock of old's tree is held.
+// goOn makes c go on from where old is. From then on old lets nothing out: what waits there
+// waits until its owners take it out. Answers to what has left old still come to old, under the
+// lock of its tree. c is in another tree, so it gets copies of what old has. The caller holds the
+// lock of old's tree.
 func goOn(now time.Time, c, old *Class, conf policy.Class, p *pace) {
 	had := old.endShadow(now)
 	if !had.leavingSince.IsZero() {

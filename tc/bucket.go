@@ -12,15 +12,15 @@ const (
 	longestBucket       = 274 // seconds: the most that 32 bits of ticks can hold
 )
 
-// htbTicks returns the depth of a bucket that holds at least n bytes, up to longestBucket,
-// time. It is a whole number of microseconds, as in tc(8), so that a printed command has
-// the same effect.
+// htbTicks returns the depth of a bucket that holds at least n bytes; it is longestBucket at
+// most. The depth is a whole number of microseconds, as in tc(8), so a printed command has the
+// same effect.
 func htbTicks(rate, n uint64) uint32 {
 	n = min(n+rate/1e6+1, longestBucket*rate)
 	return uint32(math.Trunc(1e6*(float64(n)/float64(rate))) * ticksPerMicrosecond)
 }
 
-// htbBytes returns the number of bytes for which tc(8) computes those ticks
+// htbBytes returns the number of bytes for which tc(8) computes so many ticks
 // (tc_calc_xmittime in tc/tc_core.c of iproute2).
 func htbBytes(rate uint64, ticks uint32) uint64 {
 	us := math.Ceil(float64(ticks) / ticksPerMicrosecond)
@@ -51,7 +51,7 @@ func tbfTime(rate, n uint64) uint64 {
 	return n * mult >> shift >> nsPerTickShift
 }
 
-// tbfBytes returns the smallest burst for which TBF computes those ticks.
+// tbfBytes returns the smallest burst for which TBF computes so many ticks.
 func tbfBytes(rate uint64, ticks uint32) uint64 {
 	least, most := uint64(0), uint64(1)<<32-1
 	for least < most {

@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// If two lists differ only in the classes that their filters lead to, the list changes in
-// place. Otherwise a new list is made beside the one in force, which is deleted then. At
-// every moment each packet finds its first match in one of the two. A list is made from its
-// first filter on, and deleted from its last on; what finds no match in the one that the
-// kernel tries first goes on to the other.
+// If the new list differs from the one in force only in the classes that the filters lead to, the
+// filters change in place. Otherwise the differ makes the new list beside the old one, and then
+// deletes the old one. It makes a list from the first filter on, and deletes it from the last
+// filter on. A packet that finds no match in the list that the kernel tries first goes on to the
+// other list. So at every moment the first match of a packet is that of the old list or that of the new.
 
 // filters changes single filters, deletes surplus ones, and then changes lists.
 func (d *differ) filters() {
@@ -228,7 +228,7 @@ func (d *differ) dropList(id listID) {
 	d.emptied[id] = true
 }
 
-// dropAll deletes all filters at the preference of one.
+// dropAll deletes all filters at the preference of the one that is given.
 func (d *differ) dropAll(of Object) {
 	d.do(del, Object{Type: Filter, Device: of.Device, Parent: htbHandle, Kind: of.Kind, Pref: of.Pref, Params: wholeList{}})
 }

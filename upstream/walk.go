@@ -8,7 +8,8 @@ import (
 )
 
 // A Walk is the way of one session through the upstreams of its listener, until it has reached
-// one. Its session owns it.
+// one. Only its session uses it, under its own lock. A Walk takes the lock of the group of
+// upstreams where it needs that.
 type Walk struct {
 	set    *Set
 	tried  *[]bool // which upstreams were tried; nil: the walk takes one after the other
@@ -34,7 +35,9 @@ func (w *Walk) Upstream() string { return w.entry().upstream }
 
 func (w *Walk) entry() *entry { return w.set.entries[w.number-1] }
 
-// Next goes to the next upstream to try. It returns false if there is none.
+// Next goes to the next upstream to try. It returns false if there is none left. If the listener
+// chooses among upstreams, and the addresses of this one are known, Next also counts the session at
+// its target.
 func (w *Walk) Next(now time.Time) bool {
 	w.Quit()
 	if w.tried == nil {
@@ -125,7 +128,8 @@ func (w *Walk) Take(at Address) *Target {
 // Target returns the present target; nil if there is none.
 func (w *Walk) Target() *Target { return w.target }
 
-// Keep returns the present target. The caller quits it, and not the walk.
+// Keep returns the present target, and takes it from the walk: from now on the caller has to quit
+// it.
 func (w *Walk) Keep() (t *Target) {
 	t, w.target = w.target, nil
 	return t

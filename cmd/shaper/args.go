@@ -7,18 +7,19 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// completing is the last argument if a shell asks for completions.
+// completing is the last argument of a command line for which a shell asks for completions.
 const completing = "--generate-bash-completion"
 
-// completesFile reports whether a shell asks what may follow a flag as its value, a "=", which is a word in bash, or
-// "--". The program offers nothing there, and the shell then offers files. After "--", urfave/cli would run the command.
+// completesFile reports whether a shell asks for completions where the program has none to offer, so that the shell
+// offers files: for the value of a flag, behind a "=", which is a word of its own in bash, and after a "--". There,
+// urfave/cli would run the command.
 func completesFile(app *cli.App, args []string) bool {
 	last := len(args) - 1
 	if last < 1 || args[last] != completing {
 		return false
 	}
 	words := args[:last]
-	if last > 1 && words[last-1] == "-" { // the scripts add it if the word begins so
+	if last > 1 && words[last-1] == "-" { // a script adds it if the word being typed begins with it
 		words = words[:last-1]
 	}
 	return slices.Contains(words, "--") || words[len(words)-1] == "=" || lacksValue(words, flagsWithValue(app))

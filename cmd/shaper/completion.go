@@ -13,9 +13,10 @@ import (
 )
 
 // The scripts ask the program itself. So they know the commands and flags of this version, and the
-// classes of the running daemon. They ask for flags with "-" alone, and the shell picks those that
-// fit: after "--" there are no flags, so the program would run the command. A value follows a "=" without a blank;
-// fish knows that.
+// classes of the running daemon. A script does not pass on the word that is being typed. If that word
+// begins with "-", the script adds a "-", and the shell picks the flags that fit. If it passed on a
+// "--", urfave/cli would run the command, since no flag follows a "--". The scripts of bash and zsh
+// put no blank behind what ends with "=", since a value follows; fish does so by itself.
 
 const bashScript = `# bash completion for shaper: source <(shaper completion bash)
 _shaper() {
@@ -80,10 +81,10 @@ func completionCommand() *cli.Command {
 // completePatience bounds how long a shell waits for a daemon that hangs.
 const completePatience = 500 * time.Millisecond
 
-// completeFlags completes an argument that begins with "-" to the flags of the command. It reports
-// false if the argument does not begin so, and no flag waits for it as its value.
+// completeFlags prints the flags of the command if the last word begins with "-". Otherwise it
+// prints nothing, and returns false.
 func completeFlags(c *cli.Context) bool {
-	last := len(os.Args) - 2 // behind it stands `completing`
+	last := len(os.Args) - 2 // the last argument is `completing`
 	if last < 0 || !strings.HasPrefix(os.Args[last], "-") {
 		return false
 	}

@@ -79,7 +79,7 @@ func printListeners(w io.Writer, all []stats.ListenerReading) {
 	t.write(w, "")
 }
 
-// printNoListeners says where what a policy without listeners limits is to be seen: the proxy gets no more sessions.
+// printNoListeners says that the policy has no listeners, and which command shows the counters of what it limits in the kernel.
 func printNoListeners(w io.Writer, s daemon.Status) {
 	switch {
 	case s.Kept == nil:

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// ShortDir returns a new directory, which the end of the test removes. Its path is short enough for that of a
-// unix socket in it, as that of t.TempDir may not be.
+// ShortDir returns a new directory, which is removed when the test ends. A path in it is short enough for a
+// unix socket, and a path in t.TempDir may not be.
 func ShortDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "s")
