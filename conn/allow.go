@@ -15,7 +15,7 @@ import (
 // name need not be looked up.
 func mayLead(l *policy.Listener, to entry.Destination) bool {
 	if to.Name == "" {
-		return l.Permits("", addressIn(to))
+		return l.Allows("", addressIn(to))
 	}
 	return l.MayLead(to.Name, to.Port)
 }
@@ -31,7 +31,7 @@ func seen(names *upstream.Names, to entry.Destination) (addrs []upstream.Address
 
 // allowed returns those addresses of a destination that the policy allows.
 func allowed(l *policy.Listener, to entry.Destination, addrs []upstream.Address) []upstream.Address {
-	denied := func(at upstream.Address) bool { return !l.Permits(to.Name, at.AddrPort) }
+	denied := func(at upstream.Address) bool { return !l.Allows(to.Name, at.AddrPort) }
 	return slices.DeleteFunc(slices.Clone(addrs), denied)
 }
 

@@ -296,5 +296,5 @@ func (e *entrance) allowed(addrs []upstream.Address) []upstream.Address {
 
 // allows reports whether the session may dial an address now.
 func (e *entrance) allows(to netip.AddrPort) bool {
-	return e == nil || e.session.service.terms.Load().Permits(e.to.Name, to)
+	return e == nil || e.session.service.terms.Load().Allows(e.to.Name, to)
 }

@@ -150,7 +150,7 @@ func denied(p *policy.Policy, way policy.Conn) bool {
 	if l.Mode == policy.Transparent { // clients connect to the port of their server
 		to = netip.AddrPortFrom(to.Addr(), way.Port)
 	}
-	return to.Addr().IsValid() && to.Port() != 0 && !l.Permits(way.ServerName, to)
+	return to.Addr().IsValid() && to.Port() != 0 && !l.Allows(way.ServerName, to)
 }
 
 // intercepted replaces the ports of transparent listeners by that of the server: to it, clients connect.

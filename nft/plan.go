@@ -83,7 +83,7 @@ func Of(p *policy.Policy) (*Plan, error) {
 }
 
 // add adds the chain of a listener, and returns its name. It takes exactly those destinations that
-// [policy.Listener.Permits] permits, apart from what is embedded in an address, and from broadcasts,
+// [policy.Listener.Allows] allows, apart from what is embedded in an address, and from broadcasts,
 // which stay with this machine: prefixes within a special range come before the set of special
 // addresses, and wider ones after it.
 func (p *Plan) add(prefix string, l *policy.Listener, take func(netip.AddrPort) []statement) (name string) {

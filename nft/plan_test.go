@@ -45,7 +45,7 @@ func takes(c chain, to netip.AddrPort) bool {
 	return false
 }
 
-// The rules take what the listener permits, and nothing else.
+// The rules take what the listener allows, and nothing else.
 func TestRulesTakeWhatIsPermitted(t *testing.T) {
 	p := load(t, `listen = ":15001"`, `allow = ["0.0.0.0/0:443", "10.1.0.0/16", "169.254.169.254:80", "203.0.113.0/24", "[::/0]:443", "[fd00:1::/32]:8000-8100", "2001:db8::1", "198.16.0.0/14"]`,
 		`deny = ["203.0.113.7", "10.1.2.0/24:22", "2001:db8:9::/48", "1.0.0.0/8:443"]`)
@@ -71,7 +71,7 @@ func TestRulesTakeWhatIsPermitted(t *testing.T) {
 		if got {
 			taken++
 		}
-		if want := l.Permits("", to); got != want {
+		if want := l.Allows("", to); got != want {
 			t.Fatalf("%v is taken: %v, permitted: %v", to, got, want)
 		}
 	}

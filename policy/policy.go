@@ -330,7 +330,7 @@ type Listener struct {
 	// Inside is what an entry carries once a client is connected; Protocol is the same then. ""
 	// is TCP.
 	Inside Protocol `json:"inside,omitempty"`
-	// Allow and Deny are where clients of an entry may go; see [Listener.Permits].
+	// Allow and Deny are where clients of an entry may go; see [Listener.Allows].
 	Allow []Target `json:"allow,omitempty"`
 	Deny  []Target `json:"deny,omitempty"`
 	// Users is the path of a file with the users of an entry and the hashes of their passwords;

@@ -146,20 +146,21 @@ func (l *Listener) LeadsTo() string {
 	return list(l.Upstream)
 }
 
-// Permits reports whether a client of an entry may be connected to an address. name is what it
-// has asked for; "" if that was the address. Nothing is permitted that Allow does not name, or
-// that Deny names. An address in one of the special ranges must be named by a prefix within that
-// range. If an IPv4 address is embedded in it, that one must be permitted too.
-func (l *Listener) Permits(name string, to netip.AddrPort) bool {
+// Allows reports whether a client of an entry may be connected to an address. name is what the
+// client has asked for; "" if that was the address. The listener allows what Allow names and Deny does
+// not. An address in one of the special ranges must be named by a prefix within that range. If
+// an IPv4 address is embedded in the address, the listener must allow that one too.
+func (l *Listener) Allows(name string, to netip.AddrPort) bool {
 	addr := to.Addr().Unmap()
-	if !addr.IsValid() || addr.Zone() != "" || !l.permits(name, addr, to.Port()) {
+	if !addr.IsValid() || addr.Zone() != "" || !l.allows(name, addr, to.Port()) {
 		return false
 	}
 	inner, embedded := embeddedIn(addr)
-	return !embedded || l.permits(name, inner, to.Port())
+	return !embedded || l.allows(name, inner, to.Port())
 }
 
-func (l *Listener) permits(name string, addr netip.Addr, port uint16) bool {
+// allows is Allows without what is embedded.
+func (l *Listener) allows(name string, addr netip.Addr, port uint16) bool {
 	for _, t := range l.Deny {
 		if t.matchesPort(port) && (t.matchesName(name) || t.Prefix.Contains(addr)) {
 			return false

@@ -75,17 +75,17 @@ func TestSpecialAddresses(t *testing.T) {
 	l := listenerThatAllows(t, []string{"*", "0.0.0.0/0", "::/0", "rebind.example", "1.0.0.0/8", "64:ff00::/24", "fc00::/6"}, nil)
 	for _, text := range special {
 		for _, name := range []string{"", "rebind.example"} {
-			if l.Permits(name, netip.AddrPortFrom(netip.MustParseAddr(text), 80)) {
+			if l.Allows(name, netip.AddrPortFrom(netip.MustParseAddr(text), 80)) {
 				t.Errorf("%q at %s is permitted", name, text)
 			}
 		}
 	}
 	for _, text := range []string{"203.0.113.7", "8.8.8.8", "172.32.0.1", "100.128.0.1", "2001:db8::1", "2606:4700::1"} {
-		if !l.Permits("", netip.AddrPortFrom(netip.MustParseAddr(text), 80)) || !l.Permits("any.example", netip.AddrPortFrom(netip.MustParseAddr(text), 80)) {
+		if !l.Allows("", netip.AddrPortFrom(netip.MustParseAddr(text), 80)) || !l.Allows("any.example", netip.AddrPortFrom(netip.MustParseAddr(text), 80)) {
 			t.Errorf("%s is not permitted", text)
 		}
 	}
-	if l.Permits("", netip.AddrPort{}) || l.Permits("", netip.MustParseAddrPort("[fe80::1%eth0]:80")) {
+	if l.Allows("", netip.AddrPort{}) || l.Allows("", netip.MustParseAddrPort("[fe80::1%eth0]:80")) {
 		t.Error("no address, or one with a zone, is permitted")
 	}
 }
@@ -113,7 +113,7 @@ func TestMayLead(t *testing.T) {
 
 // An address is judged by what names it: literally, by its prefix, by the name that led to it; and
 // deny goes first.
-func TestPermits(t *testing.T) {
+func TestAllows(t *testing.T) {
 	for _, c := range []struct {
 		allow, deny []string
 		name, to    string
@@ -147,7 +147,7 @@ func TestPermits(t *testing.T) {
 		{[]string{"::ffff:0:0:0/96", "0.0.0.0/0"}, nil, "", "[::ffff:0:127.0.0.1]:80", false},
 		{[]string{"64:ff9b::/96", "203.0.113.0/24"}, []string{"203.0.113.7"}, "", "[64:ff9b::cb00:7107]:80", false},
 	} {
-		if got := listenerThatAllows(t, c.allow, c.deny).Permits(c.name, netip.MustParseAddrPort(c.to)); got != c.want {
+		if got := listenerThatAllows(t, c.allow, c.deny).Allows(c.name, netip.MustParseAddrPort(c.to)); got != c.want {
 			t.Errorf("allow %v, deny %v: %q at %s: %v", c.allow, c.deny, c.name, c.to, got)
 		}
 	}
