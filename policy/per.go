@@ -216,6 +216,19 @@ func (k *Key) UnmarshalBinary(data []byte) error {
 	return nil
 }
 
+// Numbers returns all of the key as three numbers, from which KeyOf makes it again.
+func (k Key) Numbers() (a, b uint64, c uint16) {
+	return binary.LittleEndian.Uint64(k.addr[:8]), binary.LittleEndian.Uint64(k.addr[8:]), k.port
+}
+
+// KeyOf returns the key that has these numbers.
+func KeyOf(a, b uint64, c uint16) (k Key) {
+	binary.LittleEndian.PutUint64(k.addr[:8], a)
+	binary.LittleEndian.PutUint64(k.addr[8:], b)
+	k.port = c
+	return k
+}
+
 // Key returns the key of the bucket of a message on a connection. m may be nil, if nothing is known
 // of the message. Key does not allocate.
 func (p *Per) Key(c *Conn, m *Message) Key { return p.KeyWith(nil, c, m) }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 )
 
 func TestPer(t *testing.T) {
@@ -306,4 +307,16 @@ func TestKeyWithASharedSecret(t *testing.T) {
 	if per.KeyWith(&other, &Conn{}, m) == one || per.Key(&Conn{}, m) == one {
 		t.Error("another secret gives the same key")
 	}
+}
+
+// A key is all of its numbers.
+func TestKeyOfNumbers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var k Key
+		copy(k.addr[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "address"))
+		k.port = rapid.Uint16().Draw(t, "port")
+		if got := KeyOf(k.Numbers()); got != k {
+			t.Fatalf("%v of the numbers of %v", got, k)
+		}
+	})
 }

@@ -43,6 +43,7 @@
 //	sharers       the keys that share a bucket because there is no room for more, and how they leave it
 //	visitors      which keys have been in the shared bucket
 //	idle          what a class remembers of buckets that nobody uses
+//	entry         what a class has of one key, in one place
 //	index         finds a key among a million others
 //	reviews       when to look whether a key may be forgotten
 //	messages      what a class does with messages and their answers

@@ -111,7 +111,7 @@ func (k *keys) gate(now time.Time, key policy.Key) gate {
 		c.regain(now)
 		return c.gate
 	} else if i := k.idle.find(key); i != 0 {
-		state = restore(now, k.idle.kept(i, &k.idle.further), &k.pace)
+		state = restore(now, k.idle.kept(k.idle.entry(i)), &k.pace)
 	} else if k.followsShared(now, key) {
 		k.shared.regain(now)
 		return k.shared.gate

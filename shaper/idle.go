@@ -16,14 +16,14 @@ import (
 // idleKeys.
 //
 // An entry has a number above 0, which is its place in chunks. It stays where it is while somebody uses its key, and says
-// which bucket that is. With many keys, each part of an entry, of the index and of order is far from the
-// processor, and to find it takes most of the time of a message.
+// which bucket that is. With many keys, whatever is in another place is far from the processor. So a message looks into the
+// index and into the entry, and nowhere else.
 type idleKeys struct {
 	epoch    time.Time // the times of entries count from here
 	index    keyIndex
 	seed     maphash.Seed                 // so that nobody can choose keys that look like one another in the index
-	chunks   [][]idleKey                  // the entries; in chunks, so that growing copies nothing
-	further  furtherMemories              // what the further limits of each entry remember
+	size     int                          // how many numbers an entry has
+	chunks   [][]int64                    // the entries; in chunks, so that growing copies nothing
 	last     int32                        // the entry with the highest number that there has been
 	free     []int32                      // entries to use again
 	order    reviews                      // when to look whether an entry may be forgotten
@@ -31,44 +31,7 @@ type idleKeys struct {
 	memories []limit.Memory               // those of the last keptState, to use again
 }
 
-// An idleKey is an entry: what is remembered of one key.
-type idleKey struct {
-	key     policy.Key
-	bucket  int32         // of the key, in keys.active, plus 1: somebody uses it, and the rest means nothing; 0: nobody does
-	review  uint32        // the number of its review in order
-	until   time.Duration // until when to remember it; it is not before its review, and math.MaxInt64 without one
-	assured time.Duration // when it is within its assured rate
-	at      time.Duration // limit.Memory.At
-	used    [2]int64      // limit.Memory.Used
-}
-
 const chunkSize = 1 << 10
-
-// free is the until of an entry without a key.
-const free = math.MinInt64
-
-// furtherMemories hold what the further limits of each entry remember.
-type furtherMemories struct {
-	each   int // how many an entry has
-	chunks [][]furtherMemory
-}
-
-// A furtherMemory is a limit.Memory; the entry has its Until.
-type furtherMemory struct {
-	at   time.Duration
-	used [2]int64
-}
-
-// of returns the memories of an entry.
-func (f *furtherMemories) of(i int32) []furtherMemory {
-	at := int(i%chunkSize) * f.each
-	return f.chunks[i/chunkSize][at : at+f.each]
-}
-
-// grow makes room for another chunk of entries.
-func (f *furtherMemories) grow() {
-	f.chunks = append(f.chunks, make([]furtherMemory, chunkSize*f.each))
-}
 
 // keptState is what is remembered of a bucket. It is valid until the next one is read.
 type keptState struct {
@@ -77,18 +40,25 @@ type keptState struct {
 	assured  time.Time      // when it is within its assured rate
 }
 
-func newIdleKeys(now time.Time) idleKeys {
-	return idleKeys{epoch: now, seed: maphash.MakeSeed()}
+// newIdleKeys returns those of a class with so many limits.
+func newIdleKeys(now time.Time, limits int) idleKeys {
+	return idleKeys{epoch: now, seed: maphash.MakeSeed(), size: entrySize(limits)}
 }
 
 // len returns how many entries there are.
 func (s *idleKeys) len() int { return int(s.last) - len(s.free) }
 
-func (s *idleKeys) entry(i int32) *idleKey { return &s.chunks[i/chunkSize][i%chunkSize] }
+func (s *idleKeys) entry(i int32) entry { return entryIn(s.chunks, i, s.size) }
+
+// entryIn returns an entry of so many numbers.
+func entryIn(chunks [][]int64, i int32, size int) entry {
+	at := int(i%chunkSize) * size
+	return chunks[i/chunkSize][at : at+size : at+size]
+}
 
 // find returns the entry of a key; 0 if there is none.
 func (s *idleKeys) find(key policy.Key) int32 {
-	return s.index.find(s.hash(key), func(i int32) bool { return s.entry(i).key == key })
+	return s.index.find(s.hash(key), func(i int32) bool { return s.entry(i).key() == key })
 }
 
 // hash returns what the index finds a key by.
@@ -98,15 +68,15 @@ func (s *idleKeys) hash(key policy.Key) uint32 { return uint32(maphash.Comparabl
 // to remember. It returns false if that does not fit into an entry, so that the key keeps the limiter.
 func (s *idleKeys) put(now time.Time, i int32, state bucketState) (fits bool) {
 	e := s.entry(i)
-	before := e.until
-	if e.bucket = 0; !s.fill(i, now, state) {
-		s.remove(i)
-		return true
+	before := e.until()
+	if fits, empty := s.fill(e, now, state); !empty {
+		if e.until() < before {
+			s.reviewAtEnd(i)
+		}
+		return fits
 	}
-	if e.until < before {
-		s.reviewAtEnd(i)
-	}
-	return len(s.limiters) == 0 || s.limiters[e.key] == nil
+	s.remove(i)
+	return true
 }
 
 // remember is put for a key that nobody uses, whether it has an entry or not.
@@ -121,7 +91,9 @@ func (s *idleKeys) remember(now time.Time, key policy.Key, state bucketState) {
 // add adds an entry for a key that has none.
 func (s *idleKeys) add(key policy.Key) (i int32) {
 	i = s.freeEntry()
-	*s.entry(i) = idleKey{key: key, review: s.entry(i).review, until: math.MaxInt64}
+	e := s.entry(i)
+	e.setKey(key)
+	e.setUntil(math.MaxInt64)
 	s.index.add(s.hash(key), i)
 	return i
 }
@@ -129,56 +101,58 @@ func (s *idleKeys) add(key policy.Key) (i int32) {
 // reviewAtEnd makes forget look at an entry when it may be forgotten, and not at another time.
 func (s *idleKeys) reviewAtEnd(i int32) {
 	e := s.entry(i)
-	e.review++
-	if s.order.add(review{e.until, i, e.review}); s.order.n > 2*s.len()+chunkSize {
-		s.order.keep(func(r review) bool { return s.entry(r.entry).review == r.number })
+	e.endReview()
+	if s.order.add(review{e.until(), i, e.review()}); s.order.n > 2*s.len()+chunkSize {
+		s.order.keep(s.counts)
 	}
 }
 
-// fill sets what an entry is to remember at now. It returns false if there is nothing.
-func (s *idleKeys) fill(i int32, now time.Time, state bucketState) bool {
-	e := s.entry(i)
-	until, within, allWhole := now, time.Time{}, true
-	for part, l := range limit.Parts(state.limiter) {
+// counts reports whether a review is the last one that its entry has got.
+func (s *idleKeys) counts(r review) bool {
+	e := s.entry(r.entry)
+	return e.review() == r.number && e.until() != freeUntil
+}
+
+// fill sets what an entry is to remember at now, unless that is empty. It reports whether it fits into the entry.
+func (s *idleKeys) fill(e entry, now time.Time, state bucketState) (fits, empty bool) {
+	until, within := now, time.Time{}
+	fits = true
+	for n, l := range limit.Parts(state.limiter) {
 		m, whole := l.Memory(now)
-		until, allWhole = later(until, m.Until), allWhole && whole
-		if at := m.At.Sub(s.epoch); part == 0 {
-			e.at, e.used = at, m.Used
-		} else {
-			s.further.of(i)[part-1] = furtherMemory{at, m.Used}
-		}
+		until, fits = later(until, m.Until), fits && whole
+		*e.memory(n) = [perLimit]int64{int64(m.At.Sub(s.epoch)), m.Used[0], m.Used[1]}
 	}
 	if state.assured != nil && state.assured.Next() != limit.Never {
 		within = state.assured.Next()
 		until = later(until, within)
 	}
 	if !until.After(now) {
-		return false
+		return true, true
 	}
-	e.until, e.assured = until.Sub(s.epoch), within.Sub(s.epoch)
-	if len(s.limiters) > 0 {
-		delete(s.limiters, e.key)
+	e.setUntil(until.Sub(s.epoch))
+	e[entryAssured] = int64(within.Sub(s.epoch))
+	switch {
+	case !fits && s.limiters == nil:
+		s.limiters = map[policy.Key]limit.Limiter{e.key(): state.limiter}
+	case !fits:
+		s.limiters[e.key()] = state.limiter
+	case len(s.limiters) > 0:
+		delete(s.limiters, e.key())
 	}
-	if !allWhole {
-		if s.limiters == nil {
-			s.limiters = map[policy.Key]limit.Limiter{}
-		}
-		s.limiters[e.key] = state.limiter
-	}
-	return true
+	return fits, false
 }
 
-// kept returns what an entry remembers, with its further limits.
-func (s *idleKeys) kept(i int32, further *furtherMemories) keptState {
-	e, more := *s.entry(i), further.of(i)
-	kept := keptState{assured: s.timeOf(e.assured)}
-	until := s.timeOf(e.until)
-	s.memories = append(s.memories[:0], limit.Memory{Until: until, At: s.timeOf(e.at), Used: e.used})
-	for _, m := range more {
-		s.memories = append(s.memories, limit.Memory{Until: until, At: s.timeOf(m.at), Used: m.used})
+// kept returns what an entry remembers.
+func (s *idleKeys) kept(e entry) keptState {
+	kept := keptState{assured: s.timeOf(time.Duration(e[entryAssured]))}
+	until := s.timeOf(e.until())
+	s.memories = s.memories[:0]
+	for n := range e.limits() {
+		m := e.memory(n)
+		s.memories = append(s.memories, limit.Memory{Until: until, At: s.timeOf(time.Duration(m[0])), Used: [2]int64(m[1:])})
 	}
 	if kept.memories = s.memories; len(s.limiters) > 0 {
-		kept.limiter = s.limiters[e.key]
+		kept.limiter = s.limiters[e.key()]
 	}
 	return kept
 }
@@ -208,10 +182,10 @@ func (s *idleKeys) forget(now time.Time, most int) (more bool) {
 		}
 		r := s.order.takeFirst()
 		switch e := s.entry(r.entry); {
-		case e.review != r.number:
-		case e.bucket != 0:
-			e.until = math.MaxInt64
-		case e.until > since:
+		case !s.counts(r):
+		case e.bucket() != 0:
+			e.setUntil(math.MaxInt64)
+		case e.until() > since:
 			s.reviewAtEnd(r.entry)
 		default:
 			s.remove(r.entry)
@@ -223,29 +197,41 @@ func (s *idleKeys) forget(now time.Time, most int) (more bool) {
 // each calls do with each key that nobody uses and what is remembered of it.
 func (s *idleKeys) each(do func(policy.Key, keptState)) {
 	for i := range s.entries() {
-		if s.entry(i).bucket == 0 {
-			do(s.entry(i).key, s.kept(i, &s.further))
+		if e := s.entry(i); e.bucket() == 0 {
+			do(e.key(), s.kept(e))
 		}
 	}
 }
 
-// change replaces what is remembered of each key by what to returns, which has so many further
-// limits.
-func (s *idleKeys) change(now time.Time, further int, to func(keptState) bucketState) {
-	old := s.further
-	s.further = furtherMemories{each: further}
-	for range s.chunks {
-		s.further.grow()
+// change replaces what is remembered of each key by what to returns, which has so many limits.
+func (s *idleKeys) change(now time.Time, limits int, to func(keptState) bucketState) {
+	old, size := s.chunks, s.size
+	if entrySize(limits) != size {
+		s.resize(entrySize(limits))
 	}
 	for i := range s.entries() {
 		e := s.entry(i)
-		switch before := e.until; {
-		case e.bucket != 0:
-		case !s.fill(i, now, to(s.kept(i, &old))):
+		if e.bucket() != 0 {
+			continue
+		}
+		before := e.until()
+		if _, empty := s.fill(e, now, to(s.kept(entryIn(old, i, size)))); empty {
 			s.remove(i)
-		case e.until < before:
+		} else if e.until() < before {
 			s.reviewAtEnd(i)
 		}
+	}
+}
+
+// resize makes entries of another size, which remember nothing.
+func (s *idleKeys) resize(size int) {
+	old, oldSize := s.chunks, s.size
+	s.chunks, s.size = nil, size
+	for range old {
+		s.chunks = append(s.chunks, make([]int64, chunkSize*size))
+	}
+	for i := int32(1); i <= s.last; i++ {
+		copy(s.entry(i)[:entryLimits], entryIn(old, i, oldSize))
 	}
 }
 
@@ -253,7 +239,7 @@ func (s *idleKeys) change(now time.Time, further int, to func(keptState) bucketS
 func (s *idleKeys) entries() iter.Seq[int32] {
 	return func(yield func(int32) bool) {
 		for i := int32(1); i <= s.last; i++ {
-			if s.entry(i).until != free && !yield(i) {
+			if s.entry(i).until() != freeUntil && !yield(i) {
 				return
 			}
 		}
@@ -269,19 +255,19 @@ func (s *idleKeys) freeEntry() int32 {
 	}
 	s.last++
 	if int(s.last/chunkSize) >= len(s.chunks) {
-		s.chunks = append(s.chunks, make([]idleKey, chunkSize))
-		s.further.grow()
+		s.chunks = append(s.chunks, make([]int64, chunkSize*s.size))
 	}
 	return s.last
 }
 
 func (s *idleKeys) remove(i int32) {
 	e := s.entry(i)
-	s.index.remove(s.hash(e.key), i)
+	key := e.key()
+	s.index.remove(s.hash(key), i)
 	if len(s.limiters) > 0 {
-		delete(s.limiters, e.key)
+		delete(s.limiters, key)
 	}
-	e.review++ // no review of this key counts for the next one
-	e.until = free
+	e.endReview()
+	e.setUntil(freeUntil)
 	s.free = append(s.free, i)
 }

@@ -22,13 +22,10 @@ type modelKey struct {
 // is forgotten late.
 func TestIdleKeysAreAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		conf := classBy(policy.GCRA, "1 packets/s")
-		if rapid.Bool().Draw(t, "three limits") {
-			conf.Also = []policy.Limit{limitBy(policy.FixedWindow, "5 packets/min"), limitBy(policy.SlidingWindow, "20 packets/min")}
-		}
-		p, now := paceOf(conf), start
-		idle := newIdleKeys(now)
-		idle.further.each = p.further()
+		one := classBy(policy.GCRA, "1 packets/s")
+		paces := []pace{paceOf(one), paceOf(with(one, limitBy(policy.FixedWindow, "5 packets/min"), limitBy(policy.SlidingWindow, "20 packets/min")))}
+		p, now := rapid.SampledFrom(paces).Draw(t, "pace"), start
+		idle := newIdleKeys(now, 1+p.further())
 		model := map[policy.Key]*modelKey{}
 		note := func(key policy.Key, l limit.Limiter) {
 			if m, _ := l.Memory(now); m.Until.After(now) {
@@ -65,7 +62,7 @@ func TestIdleKeysAreAMap(t *testing.T) {
 					t.Fatalf("at %v a key is known: %v", now.Sub(start), known)
 				}
 				if m := model[key]; known && !m.inUse {
-					l = restore(now, idle.kept(i, &idle.further), &p).limiter
+					l = restore(now, idle.kept(idle.entry(i)), &p).limiter
 					if got := l.Next(now, 0, 1); !got.Equal(m.next) && (got.After(now) || m.next.After(now)) {
 						t.Fatalf("at %v a key may send at %v, want %v", now.Sub(start), got.Sub(start), m.next.Sub(start))
 					}
@@ -74,7 +71,7 @@ func TestIdleKeysAreAMap(t *testing.T) {
 				if i == 0 {
 					i = idle.add(key)
 				}
-				idle.entry(i).bucket = 1
+				idle.entry(i).setBucket(1)
 				if rapid.IntRange(0, 3).Draw(t, "stays") == 0 && known {
 					break
 				}
@@ -82,16 +79,19 @@ func TestIdleKeysAreAMap(t *testing.T) {
 					l = p.idle(now)
 				}
 				l.Take(now, now, rapid.Int64Range(0, 5).Draw(t, "units"))
+				idle.entry(i).setBucket(0)
 				idle.put(now, i, bucketState{limiter: l})
 				note(key, l)
 			case "forget":
 				forget(math.MaxInt)
 			case "reload":
-				idle.change(now, p.further(), func(kept keptState) bucketState {
-					l := restore(now, kept, &p).limiter
+				next := rapid.SampledFrom(paces).Draw(t, "next pace")
+				idle.change(now, 1+next.further(), func(kept keptState) bucketState {
+					l := next.takeOver(now, restore(now, kept, &p).limiter, &p, p.rate)
 					l.Take(now, now, 1)
 					return bucketState{limiter: l}
 				})
+				p = next
 				idle.each(func(key policy.Key, kept keptState) { note(key, restore(now, kept, &p).limiter) })
 			}
 			if idle.len() != len(model) {
@@ -106,18 +106,43 @@ func TestIdleKeysAreAMap(t *testing.T) {
 	})
 }
 
-// Reviews of keys that are used again and again, and forgotten sooner each time, do not pile up.
+// Reviews of a key that is used again and again, and forgotten sooner each time, do not pile up. They are more than a review
+// has numbers, and the key is forgotten all the same.
 func TestReviewsDoNotPileUp(t *testing.T) {
+	const most = 1<<16 + 10
 	p := paceOf(classBy(policy.GCRA, "1 packets/s"))
-	idle := newIdleKeys(start)
+	idle := newIdleKeys(start, 1)
 	who := client(1)
 	per := policy.Per{{By: policy.BySource, IPv4: 32}}
-	for n := range int64(10 * chunkSize) {
+	for n := range int64(most) {
 		l := p.idle(start)
-		l.Take(start, start, 20*chunkSize-n)
+		l.Take(start, start, 2*most-n)
 		idle.remember(start, per.Key(&who, nil), bucketState{limiter: l})
 	}
 	if idle.order.n > 2*chunkSize {
 		t.Errorf("%d reviews of one key", idle.order.n)
+	}
+	if idle.forget(at(2*most*second), math.MaxInt); idle.len() != 0 || idle.order.n != 0 {
+		t.Errorf("%d entries and %d reviews remain", idle.len(), idle.order.n)
+	}
+}
+
+// A review that is older than all numbers of reviews finds an entry that is free by now.
+func TestReviewOfAFreeEntry(t *testing.T) {
+	p := paceOf(classBy(policy.GCRA, "1 packets/s"))
+	idle := newIdleKeys(start, 1)
+	who := client(1)
+	key := (&policy.Per{{By: policy.BySource, IPv4: 32}}).Key(&who, nil)
+	l := p.idle(start)
+	l.Take(start, start, 10)
+	idle.remember(start, key, bucketState{limiter: l})
+	for range 1 << 16 {
+		idle.remember(start, key, bucketState{limiter: p.idle(start)})
+	}
+	if idle.len() != 0 || idle.order.n != 1 {
+		t.Fatalf("%d entries and %d reviews", idle.len(), idle.order.n)
+	}
+	if idle.forget(at(time.Minute), 10); idle.len() != 0 || idle.order.n != 0 {
+		t.Errorf("%d entries and %d reviews remain", idle.len(), idle.order.n)
 	}
 }

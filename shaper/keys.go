@@ -84,9 +84,9 @@ type membership struct {
 
 // newKeys returns the keys of a class that gets the policy conf.
 func newKeys(now time.Time, class *Class, conf policy.Class) *keys {
-	k := &keys{per: conf.Per, perKind: perKindOf(conf.Per), class: class, conf: bucketPolicy(conf), idle: newIdleKeys(now), silence: new(silence)}
+	k := &keys{per: conf.Per, perKind: perKindOf(conf.Per), class: class, conf: bucketPolicy(conf), silence: new(silence)}
 	k.pace = paceOf(k.conf)
-	k.idle.further.each = k.pace.further()
+	k.idle = newIdleKeys(now, 1+k.pace.further())
 	return k
 }
 
@@ -161,21 +161,26 @@ func (k *keys) quit(now time.Time, c *Class, key policy.Key) {
 
 func (k *keys) len() int { return k.idle.len() }
 
-// bucketOfKey returns the bucket of a key that somebody uses; nil if nobody does.
-func (k *keys) bucketOfKey(key policy.Key) *Class {
-	if i := k.idle.find(key); i != 0 && k.idle.entry(i).bucket != 0 {
-		return k.active[k.idle.entry(i).bucket-1]
+// bucketOf returns the bucket of an entry that somebody uses; nil if nobody does, or if there is no entry.
+func (k *keys) bucketOf(entry int32) *Class {
+	if entry != 0 {
+		if n := k.idle.entry(entry).bucket(); n != 0 {
+			return k.active[n-1]
+		}
 	}
 	return nil
 }
 
+// bucketOfKey returns the bucket of a key that somebody uses; nil if nobody does.
+func (k *keys) bucketOfKey(key policy.Key) *Class { return k.bucketOf(k.idle.find(key)) }
+
 // bucket returns the bucket of a key, and opens it if there is none.
 func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 	k.forget(now, 2) // more than can have come since the last call
-	if c := k.bucketOfKey(key); c != nil {
+	i := k.idle.find(key)
+	if c := k.bucketOf(i); c != nil {
 		return c
 	}
-	i := k.idle.find(key)
 	if k.sharers[key] > 0 || i == 0 && !k.hasRoom(now) {
 		return k.visit(now, key)
 	}
@@ -185,7 +190,7 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 	}
 	kept, known := keptState{}, i != 0
 	if known {
-		kept = k.idle.kept(i, &k.idle.further)
+		kept = k.idle.kept(k.idle.entry(i))
 	} else {
 		i = k.idle.add(key)
 	}
@@ -214,16 +219,17 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 func (k *keys) use(c *Class, entry int32) {
 	c.entry = entry
 	k.active = append(k.active, c)
-	k.idle.entry(entry).bucket = int32(len(k.active))
+	k.idle.entry(entry).setBucket(len(k.active))
 }
 
 // disuse notes that nobody uses a bucket any more. What is to become of its entry is up to the caller.
 func (k *keys) disuse(c *Class) {
 	e, last := k.idle.entry(c.entry), len(k.active)-1
-	moves := k.active[last]
-	k.active[e.bucket-1], k.idle.entry(moves.entry).bucket = moves, e.bucket
+	moves, to := k.active[last], e.bucket()
+	k.active[to-1] = moves
+	k.idle.entry(moves.entry).setBucket(to)
+	e.setBucket(0)
 	k.active[last], k.active = nil, k.active[:last]
-	e.bucket = 0
 }
 
 // visit returns the bucket that keys share for which there is no room, and notes that a key goes there. That bucket is beneath the
@@ -443,7 +449,7 @@ func (k *keys) set(now time.Time, conf policy.Class) {
 	if reflect.DeepEqual(old, k.pace) {
 		return
 	}
-	k.idle.change(now, k.pace.further(), func(kept keptState) bucketState {
+	k.idle.change(now, 1+k.pace.further(), func(kept keptState) bucketState {
 		state := restore(now, kept, &old)
 		state.limiter = k.pace.takeOver(now, state.limiter, &old, old.rate)
 		state.assured = k.pace.assure(now, state.assured)

@@ -220,6 +220,36 @@ func TestKeyInUseIsNotForgotten(t *testing.T) {
 	wantKeys(600*ms, 0)
 }
 
+// Sessions of a key have the same bucket, and no other key has it, whichever of them come and go.
+func TestKeysInUseHaveTheirBuckets(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := NewClass(start, perSource(10, classBy(policy.GCRA, "1 packets/s")))
+		in := map[int][]*Class{} // the sessions of each key, by their buckets
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			n := rapid.IntRange(0, 9).Draw(t, "key")
+			if all := in[n]; len(all) > 0 && rapid.Bool().Draw(t, "quits") {
+				all[0].Quit(start)
+				in[n] = all[1:]
+			} else {
+				in[n] = append(all, c.Join(start, client(n)))
+				in[n][0].Pass(start, Cost{Packets: 1}) // so that it is remembered
+			}
+			of := map[*Class]int{}
+			for n, all := range in {
+				for _, bucket := range all {
+					if other, has := of[bucket]; has && other != n || bucket != all[0] {
+						t.Fatalf("key %d has the bucket of key %d, or two", n, other)
+					}
+					of[bucket] = n
+				}
+			}
+			if len(c.keys.active) != len(of) {
+				t.Fatalf("%d buckets are in use, want %d", len(c.keys.active), len(of))
+			}
+		}
+	})
+}
+
 // TestKeysMemory remembers a million keys if sizes are full.
 func TestKeysMemory(t *testing.T) {
 	keys := trial.Size(200_000, 1_000_000)
@@ -231,9 +261,8 @@ func TestKeysMemory(t *testing.T) {
 	}
 	for _, conf := range []policy.Class{leakyClass("1KB/s"), classBy(policy.SlidingWindow, "1 packets/s"), threeWindows()} { // these remember most
 		before := heap()
-		idle := newIdleKeys(start)
 		p := paceOf(conf)
-		idle.further.each = len(p.also)
+		idle := newIdleKeys(start, 1+p.further())
 		bucket := bucketState{p.idle(start), nil}
 		bucket.limiter.Take(start, start, 1)
 		per := policy.Per{{By: policy.BySource, IPv4: 32}}

@@ -9,11 +9,12 @@ type reviews struct {
 	chunks [][]review // so that growing copies nothing
 }
 
-// A review of an entry counts if the entry has the same number.
+// A review of an entry counts if the entry has the same number. One that is so old that numbers have come round counts
+// as well: that is a look too early, at worst.
 type review struct {
 	at     time.Duration
 	entry  int32
-	number uint32
+	number uint16
 }
 
 func (h *reviews) at(i int) *review { return &h.chunks[i/chunkSize][i%chunkSize] }
