@@ -52,12 +52,17 @@ func (x *keyIndex) add(hash uint32, entry int32) {
 	p.put(newIndexSlot(hash, entry))
 }
 
-// remove removes an entry that is there.
+// remove removes an entry that is there. It panics if the entry is not there.
 func (x *keyIndex) remove(hash uint32, entry int32) {
 	p, s := x.part(hash), newIndexSlot(hash, entry)
+	if p.used == 0 {
+		panic(absentEntry)
+	}
 	gap := p.home(hash)
-	for p.slots[gap] != s {
-		gap = p.next(gap)
+	for ; p.slots[gap] != s; gap = p.next(gap) {
+		if p.slots[gap] == 0 {
+			panic(absentEntry)
+		}
 	}
 	p.used--
 	for at := p.next(gap); p.slots[at] != 0; at = p.next(at) {
@@ -67,6 +72,8 @@ func (x *keyIndex) remove(hash uint32, entry int32) {
 	}
 	p.slots[gap] = 0
 }
+
+const absentEntry = "shaper: a key to forget is not in the index"
 
 func (p *indexPart) grow() {
 	old := p.slots

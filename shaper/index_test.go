@@ -53,3 +53,21 @@ func TestKeyIndexStaysSmall(t *testing.T) {
 		t.Errorf("%d slots for %d entries", slots, most)
 	}
 }
+
+// To remove an entry that is not there is an error of the program. It ends, and does not go on for ever with the lock held.
+func TestRemoveAnAbsentEntry(t *testing.T) {
+	for _, entries := range []int32{0, 1, 5} {
+		var x keyIndex
+		for i := range entries {
+			x.add(3, i+1)
+		}
+		func() {
+			defer func() {
+				if recover() != absentEntry {
+					t.Errorf("an index of %d entries removes another one", entries)
+				}
+			}()
+			x.remove(3, 10)
+		}()
+	}
+}
