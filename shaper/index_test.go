@@ -45,12 +45,12 @@ func TestKeyIndexStaysSmall(t *testing.T) {
 		hashes[i] = rand.Uint32()
 		x.add(hashes[i], int32(i+1))
 	}
-	slots := 0
+	cells := 0
 	for i := range x {
-		slots += len(x[i].slots)
+		cells += len(x[i].cells)
 	}
-	if slots > 8*most/3*11/10 {
-		t.Errorf("%d slots for %d entries", slots, most)
+	if cells > 8*most/3*11/10 {
+		t.Errorf("%d cells for %d entries", cells, most)
 	}
 }
 
