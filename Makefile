@@ -96,7 +96,7 @@ playground:
 LONG   = AStallCosts Again(AfterItsShare|InAWindow) AllReadTheSameRules AnswersAreHeldWithinBounds AnyPlanFollows ApplyUndoes \
          BashCompletes Complet(ions|ingAValue) CrashesGiveNoBudget Debt(AfterALoss|IsPaid) FleetUsesTheLimit FlowsAfterAnAbsence \
          Forecast(BeforeQuietHours|OfARandom(Path|Tree)|OfBucketsBeneath|OfRandomBuckets|WhileSharesOfShortWindows) GreedyAndIdle Guests.*Bounded \
-         IdleMemberTells Keys(AreRemembered|Beneath(AreAs|ComeAndGo)|Flood|HaveTheirLimit|LeaveTheSharedBucket|Memory) LanguageModel LateCallsOfManyLeavers LateDepartures \
+         IdleMemberTells Keys(AreRemembered|Beneath(AreAs|ComeAndGo)|Flood|HaveTheirLimit|LeaveTheCommonBucket|Memory) LanguageModel LateCallsOfManyLeavers LateDepartures \
          Learn(Finds|Forgets|GoesUp|Ignores|InTheShadow|Survives) LeasesCostLittle LineOfTheGone ListsKeepTheOrder LogHoldsForWhen LostOfAWindow \
          ManyKeys MutantsAreFound NewClassAfterALargeItem NothingIsEarly OwingEnds Patience Pause(OfAKey|Outlasts) PingsOnly \
          QuotaOfACalendarDay RateChanges RefusalForTheSilent Retry(HidesRefusals|KeepsWithinBounds|Properties) \

@@ -346,7 +346,7 @@ func TestIdleWhileItAdapts(t *testing.T) {
 // Nothing leaves earlier or later because somebody asks what a key waits for while its bucket gets shares back.
 func TestWhyChangesNoBucket(t *testing.T) {
 	for _, algorithm := range algorithms {
-		for _, shares := range []int{10, 1} { // client 1 has a bucket of its own, or the shared one
+		for _, shares := range []int{10, 1} { // client 1 has a bucket of its own, or the common one
 			var left [2]int
 			for looks := range left {
 				conf := adapting(classBy(algorithm, "600 messages/min"))

@@ -40,8 +40,8 @@
 //	walk          a class with its buckets, their groups, and what waits in them
 //	keys          a bucket for each client
 //	quiet         messages to recipients that have quiet hours wait in groups
-//	sharers       the keys that share a bucket because there is no room for more, and how they leave it
-//	visitors      which keys have been in the shared bucket
+//	common        the bucket of keys for which there is no room, and how they leave it
+//	visitors      which keys have been in the common bucket
 //	idle          what a class remembers of buckets that nobody uses
 //	entry         what a class has of one key, in one place
 //	index         finds a key among a million others

@@ -149,7 +149,7 @@ func (g gone) isUsed(c *Class) bool {
 func (c *Class) hasUsers() bool {
 	k := c.keys
 	return c.joined.Load() > 0 || c.waiting > 0 || c.admitted > 0 || c.permits.queued > 0 ||
-		k != nil && (len(k.active) > 0 || k.shared != nil && k.shared.joined.Load() > 0)
+		k != nil && (len(k.active) > 0 || k.common.bucket != nil && k.common.bucket.joined.Load() > 0)
 }
 
 // askAgain returns when a class of which something has left now may matter no more. A class that was replaced matters
@@ -178,7 +178,7 @@ func (c *Class) matters(now time.Time) bool {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	if k := c.keys; k != nil {
-		return k.len() > 0 || k.shared != nil && k.shared.isUsed(now) ||
+		return k.len() > 0 || k.common.bucket != nil && k.common.bucket.isUsed(now) ||
 			!k.spentAt.IsZero() && k.leaseOfAll(k.spentAt).Expires.After(now) // keys do not start as idle ones
 	}
 	return c.isUsed(now)

@@ -94,7 +94,7 @@ func (c *Class) holdWithKey(now time.Time, key Key) (h hold, behind *Item) {
 
 // hold returns what one unit with a key would wait for in its bucket, without the classes above. If
 // the key has no bucket, the bucket would begin with what is remembered of it, or with what the
-// shared one owes if the key has been there. With a shadow, the bucket holds nothing up.
+// common one owes if the key has been there. With a shadow, the bucket holds nothing up.
 func (k *keys) hold(now time.Time, key policy.Key) hold {
 	if k.conf.Shadow {
 		return hold{until: now}
@@ -112,9 +112,9 @@ func (k *keys) gate(now time.Time, key policy.Key) gate {
 		return c.gate
 	} else if i := k.idle.find(key); i != 0 {
 		state = restore(now, k.idle.kept(k.idle.entry(i)), &k.pace)
-	} else if k.followsShared(now, key) {
-		k.shared.regain(now)
-		return k.shared.gate
+	} else if k.common.follows(now, key) {
+		k.common.bucket.regain(now)
+		return k.common.bucket.gate
 	} else {
 		state = k.fresh(now)
 	}
@@ -133,15 +133,15 @@ func (k *keys) turn(now time.Time, key policy.Key) time.Time {
 	return k.afterTurns(now, turn{band: band, bucket: k.inUse(now, key)}, &oneOfEach)
 }
 
-// inUse returns the bucket that a key has, or shares because there is no room for it; nil if one would
-// have to be opened for it.
+// inUse returns the bucket of a key, or the common one if there is no room for the key; nil if a bucket
+// would have to be opened.
 func (k *keys) inUse(now time.Time, key policy.Key) *Class {
 	k.forget(now, 2) // as bucket does, so that there is room for as many keys
 	if c := k.bucketOfKey(key); c != nil {
 		return c
 	}
-	if k.sharers[key] > 0 || k.idle.find(key) == 0 && !k.hasRoom(now) {
-		return k.shared
+	if k.common.has(key) || k.idle.find(key) == 0 && !k.hasRoom(now) {
+		return k.common.bucket
 	}
 	return nil
 }

@@ -17,9 +17,9 @@ import (
 //
 // A key has a bucket while a session has joined it. Afterwards the class remembers a
 // little of it, and forgets that when it makes no difference any more. There are at most
-// max_keys keys. When there is no room for another one, new keys share a bucket, and what
+// max_keys keys. When there is no room for another one, new keys use a common bucket, and what
 // that owes goes with those that leave it. So a flood of new keys never frees a key that is
-// over its limit. A key whose messages join buckets stays in the shared one while a message of
+// over its limit. A key whose messages join buckets stays in the common one while a message of
 // it is there: with a bucket of its own beside that, it would have its limit twice.
 //
 // A class beneath one with buckets has the same keys, and a bucket for each beneath that of the class above: see
@@ -40,9 +40,7 @@ type keys struct {
 	spentAt   time.Time    // a new bucket begins as if it had let out a full burst at this time; zero: nothing
 	active    []*Class     // the buckets of keys that somebody uses, in any order; see bucketOfKey
 	idle      idleKeys
-	shared    *Class             // the bucket of keys for which there is no room; nil: there was room for all
-	sharers   map[policy.Key]int // how many messages of each key have joined shared, and have not quit it; made with it
-	visited   visitors           // the keys that have been there since it owed nothing last
+	common    common             // the bucket of keys for which there is no room
 	waiting   leaky.Queue[Class] // buckets in which something waits; the one in which something has waited without a break for longest is the first
 	queueCost int64              // of all items in the queues of buckets and of their groups, in the unit of the class
 	linger    []*Class           // buckets, here and in the classes beneath, that nobody uses and that must stay for a while; see letLinger
@@ -145,16 +143,25 @@ func (c *Class) QuitKey(now time.Time, key Key) {
 func (k *keys) join(c *Class, key policy.Key) {
 	c.joined.Add(1)
 	c.retiring.Store(false)
-	if k.noteJoin(c, key); c == k.shared && k.above != nil { // this one is beneath the shared one above, for each of its keys
-		k.above.join(k.above.shared, key)
+	if c != k.common.bucket {
+		return
+	}
+	if k.byMessage { // of a session, nobody knows the key when it quits
+		k.common.join(key)
+	}
+	if k.above != nil { // the common bucket is beneath that of the class above, for each of its keys
+		k.above.join(k.above.common.bucket, key)
 	}
 }
 
 // quit ends what join began.
 func (k *keys) quit(now time.Time, c *Class, key policy.Key) {
 	c.joined.Add(-1)
-	if k.noteQuit(c, key); c == k.shared && k.above != nil {
-		k.above.quit(now, k.above.shared, key)
+	if c == k.common.bucket {
+		k.common.quit(key)
+		if k.above != nil {
+			k.above.quit(now, k.above.common.bucket, key)
+		}
 	}
 	retireIfUnused(now, c)
 }
@@ -181,12 +188,12 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 	if c := k.bucketOf(i); c != nil {
 		return c
 	}
-	if k.sharers[key] > 0 || i == 0 && !k.hasRoom(now) {
+	if k.common.has(key) || i == 0 && !k.hasRoom(now) {
 		return k.visit(now, key)
 	}
-	follows := i == 0 && k.followsShared(now, key)
+	follows := i == 0 && k.common.follows(now, key)
 	if follows {
-		i = k.outOfShared(now, key)
+		i = k.outOfCommon(now, key)
 	}
 	kept, known := keptState{}, i != 0
 	if known {
@@ -208,7 +215,7 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 		c = k.open(now, key, state, parent)
 	}
 	if follows {
-		c.throttleAs(now, &k.shared.gate)
+		c.throttleAs(now, &k.common.bucket.gate)
 		c.update(now)
 	}
 	k.use(c, i)
@@ -232,21 +239,21 @@ func (k *keys) disuse(c *Class) {
 	k.active[last], k.active = nil, k.active[:last]
 }
 
-// visit returns the bucket that keys share for which there is no room, and notes that a key goes there. That bucket is beneath the
-// shared one of the class above, whatever bucket the key has there.
+// visit returns the common bucket, and notes that a key goes there. It opens the bucket if there is none, beneath the common bucket of
+// the class above, whatever bucket the key has there.
 func (k *keys) visit(now time.Time, key policy.Key) *Class {
 	parent := k.class
 	if k.above != nil {
 		parent = k.above.visit(now, key)
 	}
 	k.class.Stats.KeysShared.Add(1)
-	if k.shared == nil {
-		k.shared, k.sharers = k.open(now, policy.Key{}, k.fresh(now), parent), map[policy.Key]int{}
+	if k.common.bucket == nil {
+		k.common.bucket, k.common.keys = k.open(now, policy.Key{}, k.fresh(now), parent), map[policy.Key]int{}
 	}
-	if _, outside := k.shared.limiter.(*shared); k.mayReturn && !outside { // a fleet has its own account of each key
-		k.visited.add(key)
+	if _, outside := k.common.bucket.limiter.(*shared); k.mayReturn && !outside { // a fleet has its own account of each key
+		k.common.visited.add(key)
 	}
-	return k.shared
+	return k.common.bucket
 }
 
 // reuse returns a spare bucket that goes on from what was kept of a key, if that is known;
@@ -357,10 +364,10 @@ func retireIfUnused(now time.Time, c *Class) {
 }
 
 // retire gives up a bucket that nobody uses. The bucket stays while a class above waits for
-// an item of it that is on its way out, since Left is still to come. The shared bucket
+// an item of it that is on its way out, since Left is still to come. The common bucket
 // stays for ever: nobody remembers which of its keys owes what.
 func (k *keys) retire(now time.Time, c *Class) {
-	if c == k.shared {
+	if c == k.common.bucket {
 		return
 	}
 	if c.retiring.Store(c.isAwaited()); c.retiring.Load() || c.lingers || k.letLinger(now, c) {
@@ -490,7 +497,7 @@ func (k *keys) each(do func(*Class)) {
 	for _, c := range slices.Backward(k.active) {
 		do(c)
 	}
-	if k.shared != nil {
-		do(k.shared)
+	if k.common.bucket != nil {
+		do(k.common.bucket)
 	}
 }

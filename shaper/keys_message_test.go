@@ -136,7 +136,7 @@ func TestMessageKeysFlood(t *testing.T) {
 		c.JoinKey(start, to(t, c, 100+n)).QuitKey(start, to(t, c, 100+n))
 	}
 	for n := range 50 {
-		if bucket := c.JoinKey(start, to(t, c, n)); bucket == c.keys.shared || bucket.Enter(start, packet(1)) != Waits {
+		if bucket := c.JoinKey(start, to(t, c, n)); bucket == c.keys.common.bucket || bucket.Enter(start, packet(1)) != Waits {
 			t.Fatalf("recipient %d has been forgotten", n)
 		}
 	}

@@ -146,8 +146,8 @@ func TestKeysBounded(t *testing.T) {
 	for _, bucket := range []*Class{third, fourth, fifth, first} {
 		bucket.Quit(at(1500 * ms))
 	}
-	if c.keys.shared.joined.Load() != 0 || len(c.keys.active) != 0 {
-		t.Errorf("nobody uses a bucket, but %d share one and %d others are in use", c.keys.shared.joined.Load(), len(c.keys.active))
+	if c.keys.common.bucket.joined.Load() != 0 || len(c.keys.active) != 0 {
+		t.Errorf("nobody uses a bucket, but %d share one and %d others are in use", c.keys.common.bucket.joined.Load(), len(c.keys.active))
 	}
 }
 
@@ -205,7 +205,7 @@ func TestKeyInUseIsNotForgotten(t *testing.T) {
 	wantKeys(50*ms, 1)
 	two := c.Join(at(500*ms), client(2))
 	wantKeys(500*ms, 2)
-	if third := c.Join(at(500*ms), client(3)); third != c.keys.shared {
+	if third := c.Join(at(500*ms), client(3)); third != c.keys.common.bucket {
 		t.Error("a third key has a bucket of its own")
 	}
 	enter(t, one, 500*ms, Leaves, packet(1))
@@ -519,10 +519,10 @@ func TestKeysUsedAgainHideNoRoom(t *testing.T) {
 	for key := range others { // and now until 20 s
 		use(5*second, key)
 	}
-	if c.Join(at(12*second), client(others+1)) == c.keys.shared {
+	if c.Join(at(12*second), client(others+1)) == c.keys.common.bucket {
 		t.Error("a key shares a bucket, although another one may be forgotten")
 	}
-	if c.Join(at(12*second), client(others+2)) != c.keys.shared {
+	if c.Join(at(12*second), client(others+2)) != c.keys.common.bucket {
 		t.Error("a key has a bucket of its own, although none may be forgotten")
 	}
 }

@@ -349,14 +349,14 @@ func TestKeysBeneathShare(t *testing.T) {
 		buckets = append(buckets, otp.JoinKey(start, to(t, otp, n)))
 	}
 	for n := range 6 {
-		if c := bulk.JoinKey(start, to(t, bulk, n)); n >= 2 && c.Parent() != customer.keys.shared {
+		if c := bulk.JoinKey(start, to(t, bulk, n)); n >= 2 && c.Parent() != customer.keys.common.bucket {
 			t.Errorf("key %d has no room in the class above, and its bucket is beneath %v", n, c.Parent())
 		}
 	}
-	if n := len(otp.keys.active); n != 2 || otp.keys.shared == nil || otp.keys.shared.Parent() != customer.keys.shared {
-		t.Fatalf("otp has %d buckets, and a shared one %v", n, otp.keys.shared)
+	if n := len(otp.keys.active); n != 2 || otp.keys.common.bucket == nil || otp.keys.common.bucket.Parent() != customer.keys.common.bucket {
+		t.Fatalf("otp has %d buckets, and a common one %v", n, otp.keys.common.bucket)
 	}
-	if n := len(customer.keys.active); n != 2 || buckets[0].Parent() == buckets[1].Parent() || buckets[5] != otp.keys.shared {
+	if n := len(customer.keys.active); n != 2 || buckets[0].Parent() == buckets[1].Parent() || buckets[5] != otp.keys.common.bucket {
 		t.Errorf("customer has %d buckets", n)
 	}
 	left := 0
@@ -374,8 +374,8 @@ func TestKeysBeneathShare(t *testing.T) {
 		bulk.inUse(start, to(t, bulk, n)).QuitKey(start, to(t, bulk, n))
 	}
 	for _, c := range []*Class{customer, otp, bulk} {
-		if k := c.keys; len(k.active) != 0 || len(k.sharers) != 0 {
-			t.Errorf("%s has %d buckets, and %d keys in the shared one", c.name, len(k.active), len(k.sharers))
+		if k := c.keys; len(k.active) != 0 || len(k.common.keys) != 0 {
+			t.Errorf("%s has %d buckets, and %d keys in the common one", c.name, len(k.active), len(k.common.keys))
 		}
 	}
 }
@@ -404,7 +404,7 @@ func TestBucketsBeneathLinger(t *testing.T) {
 	for n, shares := range []bool{true, false} {
 		now, key := at(time.Duration(n)*2*second), to(t, otp, 2+n)
 		c := otp.JoinKey(now, key)
-		if c.Parent() == customer.keys.shared != shares {
+		if c.Parent() == customer.keys.common.bucket != shares {
 			t.Errorf("key %d shares a bucket: %v, want %v", n, !shares, shares)
 		}
 		c.QuitKey(now, key)
@@ -443,7 +443,7 @@ func TestGoneClassWhoseParentGetsKeys(t *testing.T) {
 	}
 }
 
-// A session in the shared bucket of a class is in that of the class above too. So a key that comes back in another class, while there
+// A session in the common bucket of a class is in that of the class above too. So a key that comes back in another class, while there
 // is room, begins in the class above with what its session has used there.
 func TestSessionsBeneathShareAbove(t *testing.T) {
 	classes := tree(
@@ -462,15 +462,15 @@ func TestSessionsBeneathShareAbove(t *testing.T) {
 		c.Quit(now)
 	}
 	first, second := otp.Join(now, client(1)), otp.Join(now, client(2))
-	if second.Parent() != customer.keys.shared {
+	if second.Parent() != customer.keys.common.bucket {
 		t.Fatal("there is room for another key")
 	}
 	first.Quit(now)
 	bulk.Join(now, client(2)).Quit(now) // nothing is owed yet
 	send(second)
 	send(bulk.Join(now, client(2)))
-	if n := customer.keys.shared.joined.Load(); left != 10 || n != 0 {
-		t.Errorf("%d leave, want the 10 of a key in a window; %d are in the shared bucket", left, n)
+	if n := customer.keys.common.bucket.joined.Load(); left != 10 || n != 0 {
+		t.Errorf("%d leave, want the 10 of a key in a window; %d are in the common bucket", left, n)
 	}
 }
 

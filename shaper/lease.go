@@ -282,7 +282,7 @@ func (b *backing) record(now time.Time) limit.Lease {
 	c := b.class
 	per, key := c.conf.Per, ""
 	if k := c.bucketOf; k != nil {
-		if c == k.shared { // its owner may be anybody
+		if c == k.common.bucket { // its owner may be anybody
 			lease := k.leaseOfAll(now)
 			if m, _ := c.limiter.Memory(now); !m.Until.After(now) {
 				lease.Expires = now

@@ -9,7 +9,7 @@ import (
 	"shaper/unit"
 )
 
-// The shared bucket is limited as any other: nobody gets a new one by leaving it.
+// The common bucket is limited as any other: nobody gets a new one by leaving it.
 func TestKeysShareWhatIsLeft(t *testing.T) {
 	c := NewClass(start, perSource(1, leakyClass("1 packets/s")))
 	c.Join(start, client(1))
@@ -28,9 +28,9 @@ func TestKeysShareWhatIsLeft(t *testing.T) {
 	}
 }
 
-// A key that gets a bucket of its own goes on from the shared one while that owes anything: it gets
-// nothing for leaving it. Once the shared one owes nothing, keys begin anew.
-func TestKeysLeaveTheSharedBucket(t *testing.T) {
+// A key that gets a bucket of its own goes on from the common one while that owes anything: it gets
+// nothing for leaving it. Once the common one owes nothing, keys begin anew.
+func TestKeysLeaveTheCommonBucket(t *testing.T) {
 	for _, algorithm := range []policy.Algorithm{policy.Leaky, policy.Token, policy.GCRA, policy.FixedWindow, policy.SlidingLog, policy.SlidingWindow} {
 		conf := classBy(algorithm, "20 packets/min")
 		also := conf
@@ -65,7 +65,7 @@ func TestKeysLeaveTheSharedBucket(t *testing.T) {
 			}
 			first, shared := join(0, 1), join(0, 2)
 			if n, want := spend(0, shared), spend(0, stays); n != want {
-				t.Fatalf("%s, %s: %d leave the shared bucket, want %d", algorithm, name, n, want)
+				t.Fatalf("%s, %s: %d leave the common bucket, want %d", algorithm, name, n, want)
 			}
 			quit(0, shared, 2)
 			quit(0, first, 1)
@@ -86,7 +86,7 @@ func TestKeysLeaveTheSharedBucket(t *testing.T) {
 	}
 }
 
-// What the shared bucket owes holds for those who have been there alone. When it owes nothing and
+// What the common bucket owes holds for those who have been there alone. When it owes nothing and
 // nobody is there, it forgets who has been.
 func TestKeysThatNeverShared(t *testing.T) {
 	c := NewClass(start, perSource(1, classBy(policy.FixedWindow, "20 packets/min")))
@@ -106,18 +106,18 @@ func TestKeysThatNeverShared(t *testing.T) {
 	other.Quit(at(ms))
 	shared.Quit(at(ms))
 	pass(2*ms, shared, false)
-	if !c.keys.visited.has(keyOf(c, 2)) {
-		t.Error("it is forgotten that a key has been in the shared bucket, which owes all")
+	if !c.keys.common.visited.has(keyOf(c, 2)) {
+		t.Error("it is forgotten that a key has been in the common bucket, which owes all")
 	}
 	again := c.Join(at(70*second), client(2))
 	pass(70*second, again, true)
-	if c.keys.visited.has(keyOf(c, 2)) {
-		t.Error("it is remembered that a key has been in the shared bucket, which owes nothing")
+	if c.keys.common.visited.has(keyOf(c, 2)) {
+		t.Error("it is remembered that a key has been in the common bucket, which owes nothing")
 	}
 }
 
-// A key that leaves the shared bucket while that pauses goes on to pause, also if that owes nothing else.
-func TestKeysLeaveTheSharedBucketPausing(t *testing.T) {
+// A key that leaves the common bucket while that pauses goes on to pause, also if that owes nothing else.
+func TestKeysLeaveTheCommonBucketPausing(t *testing.T) {
 	c := NewClass(start, perSource(1, classBy(policy.GCRA, "1000 packets/s")))
 	first, shared := c.Join(start, client(1)), c.Join(start, client(2))
 	shared.Provider().ThrottledHere(start, 10*second, "429")
@@ -129,9 +129,9 @@ func TestKeysLeaveTheSharedBucketPausing(t *testing.T) {
 	}
 }
 
-// A key that leaves the shared bucket while that has less than its rate goes on at the same rate, and gets its shares back at the same
+// A key that leaves the common bucket while that has less than its rate goes on at the same rate, and gets its shares back at the same
 // times.
-func TestKeysLeaveTheSharedBucketAdapting(t *testing.T) {
+func TestKeysLeaveTheCommonBucketAdapting(t *testing.T) {
 	for _, algorithm := range algorithms {
 		for name, keyed := range map[string]policy.Class{
 			"by client":  perSource(1, adapting(classBy(algorithm, "16 packets/s"))),
@@ -180,8 +180,8 @@ func pass(c *Class, d time.Duration) int {
 	return 1
 }
 
-// What the provider has told in the shared bucket holds for a key that leaves it.
-func TestKeysLeaveTheSharedBucketHinted(t *testing.T) {
+// What the provider has told in the common bucket holds for a key that leaves it.
+func TestKeysLeaveTheCommonBucketHinted(t *testing.T) {
 	for _, limits := range []int{1, 2} {
 		c := NewClass(start, perSource(1, hintedClass()))
 		first, shared := c.Join(start, client(1)), c.Join(start, client(2))
@@ -199,8 +199,8 @@ func TestKeysLeaveTheSharedBucketHinted(t *testing.T) {
 	}
 }
 
-// A key that leaves a shared bucket which owes more than a record holds has nothing for leaving it.
-func TestKeysLeaveASharedBucketThatOwesLong(t *testing.T) {
+// A key that leaves a common bucket which owes more than a record holds has nothing for leaving it.
+func TestKeysLeaveACommonBucketThatOwesLong(t *testing.T) {
 	conf := classBy(policy.GCRA, "1 packets/month")
 	conf.Burst = policy.Burst{N: 2000, Kind: unit.Packets}
 	c := NewClass(start, perSource(1, conf))
@@ -229,9 +229,9 @@ func keyOf(c *Class, n int) policy.Key {
 	return c.keys.per.Key(&conn, nil)
 }
 
-// A key that leaves the shared bucket is within its assured rate when that is. A connection has not been
+// A key that leaves the common bucket is within its assured rate when that is. A connection has not been
 // there, so it begins anew.
-func TestKeysLeaveTheSharedBucketAsAssured(t *testing.T) {
+func TestKeysLeaveTheCommonBucketAsAssured(t *testing.T) {
 	conf := leakyClass("10 packets/min")
 	conf.Ceil = rateOf("10 packets/s")
 	c := NewClass(start, perSource(1, conf))

@@ -86,7 +86,7 @@ func (b *backing) told(now time.Time, key string) {
 			return
 		}
 		if c = k.bucketOfKey(of); c == nil && of == (policy.Key{}) {
-			c = k.shared
+			c = k.common.bucket
 		}
 	}
 	if c == nil || c.backing.share == nil {

@@ -50,9 +50,9 @@ func quitNotes(d time.Duration, notes ...note) {
 	}
 }
 
-// While messages of a key wait in the shared bucket, later ones wait behind them, although there is room
+// While messages of a key wait in the common bucket, later ones wait behind them, although there is room
 // for a bucket of its own: the limit holds for all of them, and they keep their order.
-func TestKeyThatWaitsInTheSharedBucket(t *testing.T) {
+func TestKeyThatWaitsInTheCommonBucket(t *testing.T) {
 	conf := classBy(policy.GCRA, "10 packets/s")
 	conf.Burst = policy.Burst{N: 8, Kind: unit.Packets}
 	c := NewClass(start, perRecipient(3, conf))
@@ -78,12 +78,12 @@ func TestKeyThatWaitsInTheSharedBucket(t *testing.T) {
 		released(t, c, d, x.item)
 		quitNotes(d, x)
 	}
-	if own, _ := sendNotes(t, c, 2100*ms, 10, 1, false); own[0].bucket == c.keys.shared {
-		t.Error("the key has no bucket of its own, although no message of it is in the shared one")
+	if own, _ := sendNotes(t, c, 2100*ms, 10, 1, false); own[0].bucket == c.keys.common.bucket {
+		t.Error("the key has no bucket of its own, although no message of it is in the common one")
 	}
 }
 
-// A key whose messages wait in the shared bucket for the class above gets no second burst.
+// A key whose messages wait in the common bucket for the class above gets no second burst.
 func TestKeyThatWaitsForTheParent(t *testing.T) {
 	conf := classBy(policy.GCRA, "10 packets/s")
 	conf.Burst = policy.Burst{N: 8, Kind: unit.Packets}
@@ -103,8 +103,8 @@ func TestKeyThatWaitsForTheParent(t *testing.T) {
 	}
 }
 
-// What is in flight in the shared bucket, or on its way out, counts for the messages that follow.
-func TestKeyThatIsInFlightInTheSharedBucket(t *testing.T) {
+// What is in flight in the common bucket, or on its way out, counts for the messages that follow.
+func TestKeyThatIsInFlightInTheCommonBucket(t *testing.T) {
 	conf := leakyClass("1 packets/s")
 	conf.InFlight = 1
 	c := NewClass(start, perRecipient(1, conf))
@@ -119,14 +119,14 @@ func TestKeyThatIsInFlightInTheSharedBucket(t *testing.T) {
 	released(t, c, 4*second-1)
 	released(t, c, 4*second, two[0].item)
 	quitNotes(4500*ms, two...)
-	if three, _ := sendNotes(t, c, 5*second, 10, 1, true); three[0].bucket == c.keys.shared || three[0].bucket.Next(at(5*second)) != at(5500*ms) {
+	if three, _ := sendNotes(t, c, 5*second, 10, 1, true); three[0].bucket == c.keys.common.bucket || three[0].bucket.Next(at(5*second)) != at(5500*ms) {
 		t.Error("the key has no bucket of its own, or that does not go on from the last departure")
 	}
 }
 
-// Copies of messages stay in the shared bucket as long as the messages would. When a copy has its answer, or its session ends,
+// Copies of messages stay in the common bucket as long as the messages would. When a copy has its answer, or its session ends,
 // and the next message of the session is of another key, the key may have a bucket of its own.
-func TestKeyOfCopiesInTheSharedBucket(t *testing.T) {
+func TestKeyOfCopiesInTheCommonBucket(t *testing.T) {
 	conf := classBy(policy.GCRA, "10 messages/s")
 	for _, end := range []string{"answered", "ended"} {
 		c := tried(perRecipient(1, conf))
@@ -140,8 +140,8 @@ func TestKeyOfCopiesInTheSharedBucket(t *testing.T) {
 		x := []*Copy{offer(other, 0, 10), offer(other, 0, 10)}
 		first.End(at(ms), false)
 		x = append(x, offer(other, second, 10))
-		if n := c.keys.sharers[to(t, c, 10).bucket]; n != 4 { // the session is in it, too
-			t.Fatalf("%s: %d copies are in the shared bucket, want 3 and the session", end, n)
+		if n := c.keys.common.keys[to(t, c, 10).bucket]; n != 4 { // the session is in it, too
+			t.Fatalf("%s: %d copies are in the common bucket, want 3 and the session", end, n)
 		}
 		if end == "answered" {
 			for _, x := range x {
@@ -152,8 +152,8 @@ func TestKeyOfCopiesInTheSharedBucket(t *testing.T) {
 			other.End(at(2*second), false)
 		}
 		c.trial.CatchUp(at(10 * second))
-		if n := len(c.keys.sharers); n != 0 {
-			t.Errorf("%s: of %d keys a copy is in the shared bucket, want none", end, n)
+		if n := len(c.keys.common.keys); n != 0 {
+			t.Errorf("%s: of %d keys a copy is in the common bucket, want none", end, n)
 		}
 	}
 }
@@ -167,7 +167,7 @@ type crowd struct {
 	keys    []Key
 	in      []*member // messages that have joined a bucket, in the order in which they have come
 	left    [][]*member
-	own     int // how many have joined a bucket of their own after the key was in the shared one
+	own     int // how many have joined a bucket of their own after the key was in the common one
 	shared  map[int]bool
 }
 
@@ -202,7 +202,7 @@ func (r *crowd) join() {
 		m := &member{key: key, item: packet(1), bucket: r.c.JoinKey(r.now, r.keys[key])}
 		m.item.Asks, m.item.Settles = rapid.Bool().Draw(r.t, "asks"), true
 		switch {
-		case m.bucket == r.c.keys.shared:
+		case m.bucket == r.c.keys.common.bucket:
 			if room && !is {
 				r.t.Fatalf("at %v, key %d shares a bucket, although it is nowhere and there is room", r.now.Sub(start), key)
 			}
@@ -323,7 +323,7 @@ func (r *crowd) run(until time.Time) {
 }
 
 // Whatever keys come, go and share the last bucket: each has its limit once, its messages keep their order, and it gets
-// a bucket of its own as soon as there is room and no message of it is in the shared one.
+// a bucket of its own as soon as there is room and no message of it is in the common one.
 func TestKeysHaveTheirLimitOnce(t *testing.T) {
 	for _, algorithm := range algorithms {
 		t.Run(string(algorithm), func(t *testing.T) {
@@ -359,13 +359,13 @@ func TestKeysHaveTheirLimitOnce(t *testing.T) {
 						t.Fatalf("%d messages never leave", len(r.in))
 					}
 				}
-				if r.root.Next(r.now) != limit.Never || len(r.c.keys.sharers) != 0 {
-					t.Fatalf("all have quit, but something waits, or of %d keys a message is in the shared bucket", len(r.c.keys.sharers))
+				if r.root.Next(r.now) != limit.Never || len(r.c.keys.common.keys) != 0 {
+					t.Fatalf("all have quit, but something waits, or of %d keys a message is in the common bucket", len(r.c.keys.common.keys))
 				}
 				own += r.own
 			})
 			if own == 0 {
-				t.Error("no key has ever left the shared bucket: the test shows nothing")
+				t.Error("no key has ever left the common bucket: the test shows nothing")
 			}
 		})
 	}
