@@ -14,7 +14,7 @@ import (
 )
 
 // wholeAgain is how long after the end of a pause a class has its whole rate again.
-const wholeAgain = (shares - 1) * regainEvery
+const wholeAgain = (sixteenths - 1) * regainEvery
 
 // adapting returns a policy with adapt. It pauses for a second at first and for a minute
 // at most.
@@ -34,8 +34,8 @@ func TestAdaptLeavesAWindowOneUnit(t *testing.T) {
 			for n := range time.Duration(6) {
 				c.Provider().Throttled(at(n*second), second, "429")
 			}
-			if _, share := c.Provider().Signals(at(6 * second)); share != want {
-				t.Errorf("%s of %s: the share is %v, want %v", algorithm, rate, share, want)
+			if _, part := c.Provider().Signals(at(6 * second)); part != want {
+				t.Errorf("%s of %s: the part of the rate is %v, want %v", algorithm, rate, part, want)
 			}
 			it := request()
 			if c.Enter(at(6*second), it) == Waits {
@@ -45,14 +45,14 @@ func TestAdaptLeavesAWindowOneUnit(t *testing.T) {
 	}
 }
 
-// A share of a rate with many digits is rounded down, but never to nothing.
+// A part of a rate with many digits is rounded down, but never to nothing.
 func TestAdaptOfATinyRate(t *testing.T) {
 	c := NewClass(start, adapting(leakyClass("0.000000001 messages/s")))
 	c.Provider().Throttled(start, second, "429")
 	enter(t, c, second, Leaves, request())
 }
 
-// A share comes back even if nothing leaves and nobody asks. The pacer wakes for it.
+// A sixteenth of the rate comes back even if nothing leaves and nobody asks. The pacer wakes for it.
 func TestTimeAloneGivesTheShareBack(t *testing.T) {
 	for _, algorithm := range algorithms {
 		conf := named("c", adapting(classBy(algorithm, "16 messages/h")))
@@ -68,8 +68,8 @@ func TestTimeAloneGivesTheShareBack(t *testing.T) {
 				c.Provider().Throttled(time.Now(), second, "429")
 				time.Sleep(second)
 			}
-			if _, share := c.Provider().Signals(time.Now()); share != 1./16 {
-				t.Errorf("%s: its share is %v", algorithm, share)
+			if _, part := c.Provider().Signals(time.Now()); part != 1./16 {
+				t.Errorf("%s: it has %v of its rate", algorithm, part)
 			}
 			left := make(chan time.Time, 1)
 			c.Enter(time.Now(), &Item{Cost: Cost{Messages: 1}, Owner: departed{c, left}})
@@ -88,14 +88,14 @@ func TestTimeAloneGivesTheShareBack(t *testing.T) {
 				t.Errorf("the gap is %v", after)
 			}
 			time.Sleep(wholeAgain)
-			if _, share := c.Provider().Signals(time.Now()); share != 1 {
-				t.Errorf("%s: its share is %v", algorithm, share)
+			if _, part := c.Provider().Signals(time.Now()); part != 1 {
+				t.Errorf("%s: it has %v of its rate", algorithm, part)
 			}
 		}, conf)
 	}
 }
 
-// If the next share lets a window hold more, an item leaves then, and not at the end of
+// If the next sixteenth lets a window hold more, an item leaves then, and not at the end of
 // the window.
 func TestShareOpensAWindow(t *testing.T) {
 	for _, algorithm := range algorithms[3:] {
@@ -111,15 +111,15 @@ func TestShareOpensAWindow(t *testing.T) {
 	}
 }
 
-// A reload keeps the share and the time from which the next one counts. So many reloads
+// A reload keeps the part of the rate and the time from which the next one counts. So many reloads
 // hold nothing up.
 func TestReloadsDoNotDelayTheShare(t *testing.T) {
 	c := adapted()
 	for n := range time.Duration(100) {
 		c.Set(at((1+2*n)*second), c.Policy())
 	}
-	if _, share := c.Provider().Signals(at(201 * second)); share != 1 {
-		t.Errorf("the share is %v", share)
+	if _, part := c.Provider().Signals(at(201 * second)); part != 1 {
+		t.Errorf("the part of the rate is %v", part)
 	}
 }
 
@@ -142,7 +142,7 @@ func TestSetWhileItAdapts(t *testing.T) {
 	}
 }
 
-// The time that a refused client is told takes into account that shares come back.
+// The time that a refused client is told takes into account that the rate comes back.
 func TestRetryWhileItAdapts(t *testing.T) {
 	c := NewClass(start, withQueue(adapting(leakyClass("1 messages/min")), 1, 0))
 	enter(t, c, 0, Leaves, request())
@@ -313,7 +313,7 @@ func TestAdaptSendsAgain(t *testing.T) {
 	})
 }
 
-// A class that was idle meanwhile has earned what its shares allowed, whether or not
+// A class that was idle meanwhile has earned what the rest of its rate allowed, whether or not
 // somebody looked.
 func TestIdleWhileItAdapts(t *testing.T) {
 	for _, algorithm := range algorithms {
@@ -343,15 +343,15 @@ func TestIdleWhileItAdapts(t *testing.T) {
 	}
 }
 
-// Nothing leaves earlier or later because somebody asks what a key waits for while its bucket gets shares back.
+// Nothing leaves earlier or later because somebody asks what a key waits for while its bucket gets its rate back.
 func TestWhyChangesNoBucket(t *testing.T) {
 	for _, algorithm := range algorithms {
-		for _, shares := range []int{10, 1} { // client 1 has a bucket of its own, or the common one
+		for _, keys := range []int{10, 1} { // client 1 has a bucket of its own, or the common one
 			var left [2]int
 			for looks := range left {
 				conf := adapting(classBy(algorithm, "600 messages/min"))
 				conf.Burst = policy.Burst{N: 600, Kind: unit.Messages}
-				c := NewClass(start, perSource(shares, conf))
+				c := NewClass(start, perSource(keys, conf))
 				enter(t, c.Join(start, client(0)), 0, Leaves, request())
 				bucket := c.Join(start, client(1))
 				for bucket.Pass(start, Cost{Messages: 1}) && left[looks] < 500 {

@@ -244,8 +244,8 @@ func (p Provider) Learned() float64 {
 }
 
 // Signals returns what the signals of the provider do to the class at now: until when it
-// pauses, or the zero Time if it does not, and the share of its rate that it has.
-func (p Provider) Signals(now time.Time) (until time.Time, share float64) {
+// pauses, or the zero Time if it does not, and the part of its rate that it has.
+func (p Provider) Signals(now time.Time) (until time.Time, part float64) {
 	n := &p.class.node
 	root, now := n.lockAt(now)
 	defer root.mu.Unlock()
@@ -253,7 +253,7 @@ func (p Provider) Signals(now time.Time) (until time.Time, share float64) {
 	if until = n.throttle.until; !until.After(now) {
 		until = time.Time{}
 	}
-	return until, n.throttle.share()
+	return until, n.throttle.part()
 }
 
 // InFlight returns how many items of the class and of those beneath it have left and have

@@ -23,8 +23,8 @@ import (
 // TestForecastOfARandomTree plays trees to see that. An estimate may be early in three cases: limits hold items up in turn, a
 // window lets more leave at once than the classes above do, or classes are assured more together than those above have.
 //
-// The caller holds the lock of the tree. A forecast gives back, in each class on the path, the shares of the rate that are
-// due; see gate.regain.
+// The caller holds the lock of the tree. A forecast gives back, in each class on the path, what is due of the rate;
+// see gate.regain.
 type forecast struct {
 	node *node
 	now  time.Time

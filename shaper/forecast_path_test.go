@@ -46,7 +46,7 @@ func TestForecastBeneathASlowerClass(t *testing.T) {
 	}
 }
 
-// While shares of its rate come back, a class leaves sooner what waits for that rate, and nothing else: not what waits for a
+// While its rate comes back, a class leaves sooner what waits for that rate, and nothing else: not what waits for a
 // further limit, a hint, a schedule, or the end of its own window.
 func TestForecastWhileSharesComeBack(t *testing.T) {
 	adapts := func(conf policy.Class) policy.Class { return named("above", adapting(conf)) }
@@ -103,7 +103,7 @@ func TestForecastWhileSharesComeBack(t *testing.T) {
 	}
 }
 
-// A window holds whole units, and no more flows through it while shares of its rate come back. The estimate is off by less than two windows.
+// A window holds whole units, and no more flows through it while its rate comes back. The estimate is off by less than two windows.
 func TestForecastWhileSharesOfShortWindowsComeBack(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -125,7 +125,7 @@ func TestForecastWhileSharesOfShortWindowsComeBack(t *testing.T) {
 	}
 }
 
-// On any path, whatever closes, pauses and gets shares back, nearly no estimate of what leaves alone is far off. If limits hold
+// On any path, whatever closes, pauses and gets its rate back, nearly no estimate of what leaves alone is far off. If limits hold
 // items up in turn, it is early.
 func TestForecastOfARandomPath(t *testing.T) {
 	const paths = 2000

@@ -126,8 +126,8 @@ func (g *gate) learn(now time.Time, refused bool) (changed bool) {
 }
 
 // allowedAt returns when an item that costs n may leave, if it is the next; now if it
-// costs nothing. While the class gets its rate back, the time changes with each share. So
-// allowedAt returns no later time than that of the next share: somebody looks again then.
+// costs nothing. While the class gets its rate back, the time changes with each sixteenth. So
+// allowedAt returns no later time than that of the next one: somebody looks again then.
 func (g *gate) allowedAt(now time.Time, n int64) time.Time {
 	if n > 0 && g.awaitsAnswers() && !g.passive {
 		return limit.Never
@@ -145,8 +145,8 @@ func (g *gate) unanswered() int { return g.inFlight + g.inherited }
 // awaitsAnswers reports whether as many items are in flight as may be.
 func (g *gate) awaitsAnswers() bool { return g.maxInFlight > 0 && g.unanswered() >= g.maxInFlight }
 
-// pacedAt is allowedAt as if nothing were in flight, since nobody knows when answers come, and as if no
-// share came back.
+// pacedAt is allowedAt as if nothing were in flight, since nobody knows when answers come, and as if nothing
+// of the rate came back.
 func (g *gate) pacedAt(now time.Time, n int64) time.Time {
 	if n == 0 {
 		return now
@@ -219,7 +219,7 @@ func (g *gate) holding(now time.Time, ahead, n int64) (part int) {
 	return part
 }
 
-// regaining is estimate while shares of the rate come back, without the closed time. Shares are those of the first limit;
+// regaining is estimate while the rate comes back, without the closed time. It is the rate of the first limit;
 // the others do not change.
 func (g *gate) regaining(now time.Time, ahead, n int64) (at time.Time) {
 	for i, l := range limit.Parts(bare(g.limiter)) {
@@ -236,7 +236,7 @@ func (g *gate) regaining(now time.Time, ahead, n int64) (at time.Time) {
 	return at
 }
 
-// roomAt is regaining for a limit that is a window. With each share that comes back the window holds more, and does not end
+// roomAt is regaining for a limit that is a window. With each sixteenth that comes back the window holds more, and does not end
 // sooner. If nothing is ahead the result is exact.
 func (g *gate) roomAt(w limit.Window, now time.Time, ahead, n int64) time.Time {
 	at, step := w.Next(now, ahead, n), g.throttle.nextRegain()
@@ -249,13 +249,13 @@ func (g *gate) roomAt(w limit.Window, now time.Time, ahead, n int64) time.Time {
 		return at
 	}
 	// What leaves meanwhile makes at a lower bound. A flow is at most a window ahead; and no estimate is later than if all left
-	// when the shares are back.
+	// when the rate is back.
 	back := g.throttle.nextRegain().Add(time.Duration(g.throttle.withheld-1) * regainEvery)
 	return later(at, earlier(flows, w.NextAt(g.pace.rate, later(back, now), ahead, n)))
 }
 
 // hasten is throttle.hasten for the limit of a class that is shared. Only the fleet knows how much room a window has. So a
-// window is assumed to open when it would if no share came back.
+// window is assumed to open when it would if nothing came back.
 func (g *gate) hasten(from, at time.Time) time.Time {
 	if g.pace.algorithm.HasWindow() {
 		return at
@@ -263,11 +263,11 @@ func (g *gate) hasten(from, at time.Time) time.Time {
 	return g.throttle.hasten(from, at, g.flow)
 }
 
-// flow returns how much leaves while so many shares of the rate are away: by the shares that remain, or what two windows hold, in
+// flow returns how much leaves while so many sixteenths of the rate are away: by those that remain, or what two windows hold, in
 // whole units. A sliding window lets one unit less leave under load, and if it holds one, one in two windows.
 func (g *gate) flow(withheld int) int64 {
 	if g.pace.window == 0 {
-		return int64(shares - withheld)
+		return int64(sixteenths - withheld)
 	}
 	units := g.pace.reduced(withheld).Units(g.pace.window)
 	if g.pace.algorithm == policy.SlidingWindow {
@@ -339,25 +339,25 @@ func (g *gate) heard(now, until time.Time) {
 	}
 }
 
-// withhold takes so many sixteenths of the rate away from a time on. The next share comes
+// withhold takes so many sixteenths of the rate away from a time on. The next one comes
 // back regainEvery after that time.
-func (g *gate) withhold(from time.Time, sixteenths int) {
+func (g *gate) withhold(from time.Time, withheld int) {
 	g.throttle.since = from
-	g.setWithheld(from, sixteenths)
+	g.setWithheld(from, withheld)
 }
 
-// setWithheld is withhold, but the next share comes back when it would have before. It
+// setWithheld is withhold, but the next sixteenth comes back when it would have before. It
 // takes less away if otherwise nothing would ever leave.
-func (g *gate) setWithheld(from time.Time, sixteenths int) {
-	for sixteenths > 0 && g.pace.blocks(g.pace.reduced(sixteenths)) {
-		sixteenths--
+func (g *gate) setWithheld(from time.Time, withheld int) {
+	for withheld > 0 && g.pace.blocks(g.pace.reduced(withheld)) {
+		withheld--
 	}
-	g.throttle.withheld = sixteenths
-	g.limiter.SetRate(from, g.pace.reduced(sixteenths), g.pace.atOnce)
+	g.throttle.withheld = withheld
+	g.limiter.SetRate(from, g.pace.reduced(withheld), g.pace.atOnce)
 }
 
-// regain gives back the shares of the rate that are due at now. The limiter gets each
-// share as of the moment at which it is due, so it does not matter when somebody looks.
+// regain gives back the sixteenths of the rate that are due at now. The limiter gets each
+// sixteenth as of the moment at which it is due, so it does not matter when somebody looks.
 func (g *gate) regain(now time.Time) {
 	if g.throttle.withheld > 0 {
 		g.regainUntil(now)

@@ -103,8 +103,8 @@ func (k *keys) hold(now time.Time, key policy.Key) hold {
 	return g.hold(now, 1, &k.conf)
 }
 
-// gate returns what the bucket of a key allows, or would allow; see hold. It is a copy with the same limiter, so it has the shares
-// that are due.
+// gate returns what the bucket of a key allows, or would allow; see hold. It is a copy with the same limiter, so it has what is due
+// of the rate.
 func (k *keys) gate(now time.Time, key policy.Key) gate {
 	state := bucketState{}
 	if c := k.inUse(now, key); c != nil {

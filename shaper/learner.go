@@ -14,9 +14,9 @@ import "time"
 // 2 % higher, and then 5 % higher each time. So while the limit stays, it costs some two refusals
 // in 4,096 messages.
 //
-// A refusal that a slower pace does not prevent is not about the pace. So if the share of
-// refusals does not fall by half below a level that failed with a share of up to 4 %, the
-// learner goes back to that level. It takes that share as usual, and then tolerates three times
+// A refusal that a slower pace does not prevent is not about the pace. So if the fraction of
+// refusals does not fall by half below a level that failed with a fraction of up to 4 %, the
+// learner goes back to that level. It takes that fraction as usual, and then tolerates three times
 // as much; above a level that held, three in 100 at most. If it sees such refusals at a level that
 // holds, it tests them in the same way, once for each rest.
 //
@@ -47,8 +47,8 @@ type learner struct {
 // refusals say how many of some answers were refusals.
 type refusals struct{ sent, refused float64 }
 
-// share returns which part of the answers were refusals.
-func (s refusals) share() float64 { return s.refused / max(s.sent, 1) }
+// fraction returns which part of the answers were refusals.
+func (s refusals) fraction() float64 { return s.refused / max(s.sent, 1) }
 
 // add adds the answers of an epoch. It halves the weight of those long ago.
 func (s *refusals) add(sent, refused int) {
@@ -60,24 +60,24 @@ func (s *refusals) add(sent, refused int) {
 
 // An attempt compares a level with a lower one, to see whether that is refused less.
 type attempt struct {
-	level, share float64 // the higher level, and which share was refused there
-	tests        bool    // the higher level holds; the attempt tests whether its share is usual
-	high         float64 // with tests: the upper end of the bracket before
+	level, fraction float64 // the higher level, and which fraction was refused there
+	tests           bool    // the higher level holds; the attempt tests whether its fraction is usual
+	high            float64 // with tests: the upper end of the bracket before
 }
 
 // A rest is the time in which no higher level is tried.
 type rest struct {
 	until   time.Time
 	answers int  // since it began
-	tested  bool // the usual share was tested
+	tested  bool // the usual fraction was tested
 }
 
 const (
 	epochAnswers = 100             // answers by which a level is judged
 	testEpochs   = 3               // epochs by which a test is judged
 	leastDrop    = 0.04            // of the level that fails first
-	rare         = 0.04            // a larger share of refusals is never usual
-	notable      = 0.001           // a larger usual share is tested
+	rare         = 0.04            // a larger fraction of refusals is never usual
+	notable      = 0.001           // a larger usual fraction is tested
 	closedAt     = 1.02            // the ends of a closed bracket
 	restAnswers  = 4096            // the least rest
 	restTime     = 5 * time.Minute // and its least time
@@ -181,7 +181,7 @@ func (l *learner) length() int {
 
 // tolerated returns how many refusals the level survives.
 func (l *learner) tolerated() float64 {
-	n := 3 * min(l.usual.share(), rare) * float64(l.length())
+	n := 3 * min(l.usual.fraction(), rare) * float64(l.length())
 	if l.probes() {
 		return min(n, 0.03*epochAnswers)
 	}
@@ -190,7 +190,7 @@ func (l *learner) tolerated() float64 {
 
 // fail goes down: the level has too many refusals.
 func (l *learner) fail(now time.Time) {
-	share := float64(l.refused) / float64(max(l.sent, epochAnswers/2))
+	fraction := float64(l.refused) / float64(max(l.sent, epochAnswers/2))
 	l.level = min(l.level, l.top) // the pace that has failed
 	switch {
 	case l.probes():
@@ -198,11 +198,11 @@ func (l *learner) fail(now time.Time) {
 		if l.high <= l.low*closedAt {
 			l.rest = rest{until: now.Add(restTime)}
 		}
-	case l.isUsual(share):
+	case l.isUsual(fraction):
 		l.dismiss(now)
 	default:
 		if l.fails == 0 {
-			l.failed = attempt{level: l.level, share: share}
+			l.failed = attempt{level: l.level, fraction: fraction}
 		}
 		l.high, l.low = l.level, 0
 		l.lower(leastDrop * float64(int(1)<<min(l.fails, 4)))
@@ -213,10 +213,10 @@ func (l *learner) fail(now time.Time) {
 // lower takes a part of the level away, half of it at most.
 func (l *learner) lower(part float64) { l.level = max(l.floor, l.level*(1-min(part, 0.5))) }
 
-// isUsual reports whether a share of refusals shows that they are not about the pace: it has not fallen
+// isUsual reports whether a fraction of refusals shows that they are not about the pace: it has not fallen
 // by half below the level that failed.
-func (l *learner) isUsual(share float64) bool {
-	return l.failed.share > 0 && l.failed.share < rare && l.fails <= 1 && share >= l.failed.share/2
+func (l *learner) isUsual(fraction float64) bool {
+	return l.failed.fraction > 0 && l.failed.fraction < rare && l.fails <= 1 && fraction >= l.failed.fraction/2
 }
 
 // dismiss goes back to the level that failed: it has not caused the refusals, which are usual.
@@ -230,8 +230,8 @@ func (l *learner) dismiss(now time.Time) {
 
 // pass judges a level that has not failed in its epoch.
 func (l *learner) pass(now time.Time) {
-	n, share := l.sent, float64(l.refused)/float64(l.sent)
-	if l.isUsual(share) {
+	n, fraction := l.sent, float64(l.refused)/float64(l.sent)
+	if l.isUsual(fraction) {
 		l.dismiss(now)
 		return
 	}
@@ -245,7 +245,7 @@ func (l *learner) pass(now time.Time) {
 	if !saturated { // a higher level might fail, and this one too
 		return
 	}
-	if l.failed.share > 0 { // going down has helped
+	if l.failed.fraction > 0 { // going down has helped
 		if l.usual = (refusals{}); l.failed.tests {
 			l.high = l.failed.level
 		}
@@ -262,9 +262,9 @@ func (l *learner) next(now time.Time) {
 	switch {
 	case l.high > l.low*closedAt:
 		l.level = min((l.low+l.high)/2, l.low*1.25)
-	case !l.rest.tested && l.usual.sent >= 2*epochAnswers && l.usual.share() > notable:
-		l.failed, l.low = attempt{level: l.level, share: l.usual.share(), tests: true, high: l.high}, 0
-		drop := 0.02 + 2*l.usual.share() // more than if the level were above a limit by as much as is refused
+	case !l.rest.tested && l.usual.sent >= 2*epochAnswers && l.usual.fraction() > notable:
+		l.failed, l.low = attempt{level: l.level, fraction: l.usual.fraction(), tests: true, high: l.high}, 0
+		drop := 0.02 + 2*l.usual.fraction() // more than if the level were above a limit by as much as is refused
 		if l.rest.tested = true; l.high == 0 {
 			drop = max(drop, 0.15)
 		}

@@ -52,7 +52,7 @@ func bucketOf(rate, burst float64) hidden {
 	}
 }
 
-// noisy refuses a share of all messages at random, too.
+// noisy refuses a fraction of all messages at random, too.
 func noisy(p float64, x *rand.Rand, of hidden) hidden {
 	return func(at float64) bool { return x.Float64() >= p && of(at) }
 }

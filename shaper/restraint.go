@@ -71,8 +71,8 @@ func (r *restraint) fitting(piece int64) int64 {
 }
 
 // reduced returns the rate with so many sixteenths of it taken away.
-func (r *restraint) reduced(sixteenths int) unit.Rate {
-	return r.rate.Below(unit.Percent(int64(sixteenths) * 1_000_000 / shares))
+func (r *restraint) reduced(withheld int) unit.Rate {
+	return r.rate.Below(unit.Percent(int64(withheld) * 1_000_000 / sixteenths))
 }
 
 // partOfRate returns a part of the rate, from 0 to 1.

@@ -129,7 +129,7 @@ func TestKeysLeaveTheCommonBucketPausing(t *testing.T) {
 	}
 }
 
-// A key that leaves the common bucket while that has less than its rate goes on at the same rate, and gets its shares back at the same
+// A key that leaves the common bucket while that has less than its rate goes on at the same rate, and gets it back at the same
 // times.
 func TestKeysLeaveTheCommonBucketAdapting(t *testing.T) {
 	for _, algorithm := range algorithms {
@@ -153,7 +153,7 @@ func TestKeysLeaveTheCommonBucketAdapting(t *testing.T) {
 			shared, quitShared := join(0, 2)
 			for _, b := range []*Class{shared, stays} {
 				b.Provider().ThrottledHere(start, second, "429")
-				b.Provider().ThrottledHere(at(1500*ms), second, "429") // 4 of 16 shares remain
+				b.Provider().ThrottledHere(at(1500*ms), second, "429") // 4 of 16 sixteenths remain
 			}
 			quitShared(2 * second)
 			quitFirst(2 * second)

@@ -148,13 +148,13 @@ func TestShareEstimatesThroughAClosedTime(t *testing.T) {
 				least = max(least, c.until)
 			}
 			if _, wait := class.Estimate().Place(time.Now(), Cost{Messages: 1}); wait < least || wait > c.want+1 {
-				t.Errorf("closed from %v until %v, the wait behind 30 is %v while shares come back", c.from, c.until, wait)
+				t.Errorf("closed from %v until %v, the wait behind 30 is %v while the rate comes back", c.from, c.until, wait)
 			}
 		})
 	}
 }
 
-// While shares of its rate come back, a shared class leaves sooner what waits for its rate. When a window of the fleet has room, that
+// While its rate comes back, a shared class leaves sooner what waits for its rate. When a window of the fleet has room, that
 // does not change. The estimate and why say the same.
 func TestShareEstimatesWhileSharesComeBack(t *testing.T) {
 	for algorithm, want := range map[policy.Algorithm]time.Duration{policy.Leaky: 27 * second, policy.FixedWindow: 30 * second} {
@@ -773,7 +773,7 @@ func TestReloadKeepsTheSecret(t *testing.T) {
 	}
 }
 
-// An estimate of a shared class allocates nothing, also while shares of its rate come back.
+// An estimate of a shared class allocates nothing, also while its rate comes back.
 func TestEstimateOfASharedClassAllocatesNothing(t *testing.T) {
 	shareOf(t, adapting(shared20()), func(_ *Shaper, _ *fakeShare, class *Class) {
 		for range 30 {

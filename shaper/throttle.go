@@ -11,23 +11,22 @@ import (
 // A throttle is what a class does when its provider says "too fast": it pauses, and with
 // adapt it slows down.
 //
-// With adapt, a class that has been throttled goes on at half its pace, and gets a share,
-// a sixteenth of its rate, back every ten seconds: additive increase, multiplicative
-// decrease (Chiu and Jain, 1989). It always keeps a sixteenth of its rate, and a window
+// With adapt, a class that has been throttled goes on at half its pace, and gets a sixteenth of
+// its rate back every ten seconds: additive increase, multiplicative decrease (Chiu and Jain, 1989). It always keeps a sixteenth of its rate, and a window
 // always holds at least one unit. At that floor only the pauses slow the class down, as
 // only its timer slows down TCP with a window of one segment.
 //
 // What waits leaves in finite time, whatever the provider signals. A signal delays it by
 // on_throttle.max at most. After the last signal the class pauses for at most
 // on_throttle.max, and has its whole rate 150 s later, even if nothing leaves: time alone
-// gives the shares back.
+// gives the rate back.
 //
 // The lock of the tree guards a throttle.
 type throttle struct {
 	until    time.Time     // nothing leaves before
 	pause    time.Duration // the last pause for which the provider gave no time; 0: none since the last success
-	withheld int           // how many shares of the rate are taken away
-	since    time.Time     // when a share came back last, or a signal took shares away
+	withheld int           // how many sixteenths of the rate are taken away
+	since    time.Time     // when a sixteenth came back last, or a signal took some away
 	learner  *learner      // finds the limit of the provider; nil: nobody has asked for it
 	witness  *witness      // instead of learner, in a class with `shadow`
 }
@@ -56,9 +55,9 @@ func (t *throttle) setLearn(conf policy.Class, p *pace) {
 	}
 }
 
-// A rate has 16 shares. One of them comes back every regainEvery.
+// A sixteenth of the rate comes back every regainEvery.
 const (
-	shares      = 16
+	sixteenths  = 16 // of a rate
 	regainEvery = 10 * time.Second
 )
 
@@ -81,17 +80,17 @@ func (t *throttle) signal(now time.Time, wait time.Duration, conf policy.OnThrot
 	return begins
 }
 
-// afterSignal returns how many shares to withhold after another signal: half of those that
+// afterSignal returns how many sixteenths to withhold after another signal: half of those that
 // the class still has go.
-func (t *throttle) afterSignal() int { return min((shares+t.withheld)/2, shares-1) }
+func (t *throttle) afterSignal() int { return min((sixteenths+t.withheld)/2, sixteenths-1) }
 
-// nextRegain returns when the class gets its next share back.
+// nextRegain returns when the class gets its next sixteenth back.
 func (t *throttle) nextRegain() time.Time { return later(t.since, t.until).Add(regainEvery) }
 
-// hasten corrects an estimate for the shares that come back. at is when something would leave
-// if none came back, from is now, and flow says how much leaves in some time while so many shares
-// are withheld. With each share, what remains of the wait becomes shorter as more flows. The
-// result is exact if it is before the next share comes back. Beyond that it takes what is ahead
+// hasten corrects an estimate for the sixteenths that come back. at is when something would leave
+// if none came back, from is now, and flow says how much leaves in some time while so many sixteenths
+// are withheld. With each that comes back, what remains of the wait becomes shorter as more flows. The
+// result is exact if it is before the next sixteenth comes back. Beyond that it takes what is ahead
 // to leave evenly, as it flows at the moment.
 func (t *throttle) hasten(from, at time.Time, flow func(withheld int) int64) time.Time {
 	step := t.nextRegain()
@@ -107,10 +106,10 @@ func (t *throttle) hasten(from, at time.Time, flow func(withheld int) int64) tim
 	return at
 }
 
-// share returns which part of its rate the class has: from 1/16 to 1, or what it has learned.
-func (t *throttle) share() float64 {
+// part returns which part of its rate the class has: from 1/16 to 1, or what it has learned.
+func (t *throttle) part() float64 {
 	if l := t.learner; l != nil {
 		return l.part()
 	}
-	return 1 - float64(t.withheld)/shares
+	return 1 - float64(t.withheld)/sixteenths
 }

@@ -44,8 +44,8 @@ func TestThrottledPauses(t *testing.T) {
 		t.Errorf("the class pauses until %v", until)
 	}
 	resumes(t, c, second)
-	if until, share := c.Provider().Signals(at(second)); !until.IsZero() || share != 1 {
-		t.Errorf("the class pauses until %v, and has %v of its rate", until, share)
+	if until, part := c.Provider().Signals(at(second)); !until.IsZero() || part != 1 {
+		t.Errorf("the class pauses until %v, and has %v of its rate", until, part)
 	}
 	if n := c.Stats.Throttled.Read()["smpp"]; n != 2 {
 		t.Errorf("the counters have %d signals", n)
@@ -124,23 +124,23 @@ func TestAdapt(t *testing.T) {
 	paces(t, c, second, 2*full)
 	paces(t, c, 11*second, second/9+1)
 	paces(t, c, 21*second, second/10)
-	if _, share := c.Provider().Signals(at(21 * second)); share != 10./16 {
-		t.Errorf("the class has %v of its rate", share)
+	if _, part := c.Provider().Signals(at(21 * second)); part != 10./16 {
+		t.Errorf("the class has %v of its rate", part)
 	}
 	c.Provider().Answered(at(21*second), true)
 	c.Provider().Throttled(at(22*second), 0, "smpp") // leaves half of ten sixteenths
 	paces(t, c, 23*second, second/5)
-	paces(t, c, 300*second, full) // all shares have come back
+	paces(t, c, 300*second, full) // all of the rate has come back
 	c = adapted()
 	for n := range time.Duration(10) {
 		c.Provider().Throttled(at(10*n*second), 0, "smpp")
 	}
-	if _, share := c.Provider().Signals(at(95 * second)); share != 1./16 {
-		t.Errorf("the least share is %v", share)
+	if _, part := c.Provider().Signals(at(95 * second)); part != 1./16 {
+		t.Errorf("the least part is %v", part)
 	}
 }
 
-// A reload is no success: the class does not get its shares back, unless adapt goes.
+// A reload is no success: the class does not get its rate back, unless adapt goes.
 func TestSetKeepsThePace(t *testing.T) {
 	c := adapted()
 	setRate(c, second, "32 messages/s")
@@ -152,8 +152,8 @@ func TestSetKeepsThePace(t *testing.T) {
 	conf.Adapt = false
 	c.Set(at(5*second), conf)
 	paces(t, c, 6*second, second/32)
-	if _, share := c.Provider().Signals(at(6 * second)); share != 1 {
-		t.Errorf("the class has %v of its rate", share)
+	if _, part := c.Provider().Signals(at(6 * second)); part != 1 {
+		t.Errorf("the class has %v of its rate", part)
 	}
 }
 

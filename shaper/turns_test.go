@@ -48,8 +48,8 @@ func TestAdaptWithoutOnThrottle(t *testing.T) {
 	c := tree(named("root", leakyClass("40 messages/s")), conf)
 	enter(t, c["a"], 0, Leaves, message(1))
 	c["a"].Provider().Throttled(at(0), 0, "throttled")
-	if _, share := c["a"].Provider().Signals(at(second)); share != 0.5 {
-		t.Errorf("a has %v of its rate after a signal, want half", share)
+	if _, part := c["a"].Provider().Signals(at(second)); part != 0.5 {
+		t.Errorf("a has %v of its rate after a signal, want half", part)
 	}
 }
 

@@ -259,7 +259,7 @@ func (g *gate) limitText(conf *policy.Class, part int) (text string) {
 		text += fmt.Sprintf(`, of which the provider seems to take %.4g/s`, l.level)
 	}
 	if part == 0 && g.throttle.withheld > 0 {
-		text += fmt.Sprintf(`, of which the class has %d/%d after "too fast"`, shares-g.throttle.withheld, shares)
+		text += fmt.Sprintf(`, of which the class has %d/%d after "too fast"`, sixteenths-g.throttle.withheld, sixteenths)
 	}
 	return text
 }

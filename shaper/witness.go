@@ -56,7 +56,7 @@ func (w *witness) judge() {
 // found returns the limit of the provider, in messages a second, and not below the floor. It returns
 // 0 if there is none to tell: refusals are rare, or the provider accepts the whole rate.
 func (w *witness) found() float64 {
-	if w == nil || w.mean == 0 || w.mean >= w.top || w.top <= w.floor || w.usual.share() <= rare {
+	if w == nil || w.mean == 0 || w.mean >= w.top || w.top <= w.floor || w.usual.fraction() <= rare {
 		return 0
 	}
 	return max(w.mean, w.floor)
