@@ -11,7 +11,7 @@ import (
 	"shaper/stats"
 )
 
-// A brief share has nothing in hand until it is open. Then so many items come to their turns too late to be sent.
+// A brief member has nothing in hand until it is open. Then so many items come to their turns too late to be sent.
 type brief struct {
 	usedUp
 	open    atomic.Bool
@@ -20,27 +20,27 @@ type brief struct {
 	wasLast time.Time // when the last turn was; the lock of the tree guards it
 }
 
-func (s *brief) Budget(int, string) shaper.Budget { return briefBudget{share: s} }
+func (s *brief) Budget(int, string) shaper.Budget { return briefBudget{member: s} }
 
 type briefBudget struct {
 	usedUpBudget
-	share *brief
+	member *brief
 }
 
 func (briefBudget) RefusedUntil(time.Time, int64) (at time.Time) { return at }
 func (b briefBudget) Next(now time.Time, _, _ int64) time.Time {
-	if b.share.open.Load() {
+	if b.member.open.Load() {
 		return now
 	}
 	return limit.Never
 }
 func (b briefBudget) Take(_, now time.Time, _ int64) {
-	b.share.turns.Add(1)
-	b.share.wasLast = now
+	b.member.turns.Add(1)
+	b.member.wasLast = now
 }
 func (b briefBudget) Over() (at time.Time) {
-	if b.share.turns.Load() <= b.share.perish {
-		return b.share.wasLast // which has passed when the item is about to be sent
+	if b.member.turns.Load() <= b.member.perish {
+		return b.member.wasLast // which has passed when the item is about to be sent
 	}
 	return at
 }
@@ -57,14 +57,14 @@ func TestPerishedLeavesLater(t *testing.T) {
 		{"http", "1MB/s", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"},
 	} {
 		t.Run(c.protocol+" "+c.rate, func(t *testing.T) {
-			r, share := bare(t), &brief{perish: perish}
+			r, member := bare(t), &brief{perish: perish}
 			var addr string
 			var conns <-chan tcpConn
 			datagrams := bindUDP(t, "127.0.0.1:0")
 			if addr = datagrams.LocalAddr().String(); c.protocol != "udp" {
 				addr, conns = listen(t)
 			}
-			r.shaper.Shares(map[string]shaper.Share{"c": share})
+			r.shaper.SetMembers(map[string]shaper.Member{"c": member})
 			r.reload("[fleet.prod]\naddress = \"127.0.0.1:1\"\n" + class("c", c.rate, `shared = "prod"`) + listener("l", c.protocol, addr, "c"))
 			waits := func() bool { return r.shaper.Class("c").Backlog().Items > 0 }
 			if c.protocol == "udp" {
@@ -77,7 +77,7 @@ func TestPerishedLeavesLater(t *testing.T) {
 				send(t, r.dial("l"), c.text)
 				until(t, "it waits", waits)
 			}
-			share.open.Store(true)
+			member.open.Store(true)
 			r.shaper.Told("c", "")
 			if c.protocol == "udp" {
 				for _, one := range c.text {
@@ -86,7 +86,7 @@ func TestPerishedLeavesLater(t *testing.T) {
 			} else {
 				expect(t, next(t, conns), c.text)
 			}
-			if n, least := share.turns.Load(), int64(perish+1); n < least {
+			if n, least := member.turns.Load(), int64(perish+1); n < least {
 				t.Errorf("%d items have had their turns, want %d at least", n, least)
 			}
 			until(t, "nothing waits", func() bool { return !waits() && r.Sessions()[0].Waiting == 0 })
@@ -96,18 +96,18 @@ func TestPerishedLeavesLater(t *testing.T) {
 
 // Datagrams whose session ends between their turn and their return are dropped, and counted.
 func TestPerishedOfAnEndedSession(t *testing.T) {
-	r, share := bare(t), &brief{perish: 1 << 40}
-	r.shaper.Shares(map[string]shaper.Share{"c": share})
+	r, member := bare(t), &brief{perish: 1 << 40}
+	r.shaper.SetMembers(map[string]shaper.Member{"c": member})
 	r.reload("[fleet.prod]\naddress = \"127.0.0.1:1\"\n" + class("c", "1000 packets/s", `shared = "prod"`) + listener("l", "udp", policy.Discard, "c"))
 	c := r.shaper.Class("c")
 	send(t, dialUDP(t, r.addr("l")), "abc")
 	until(t, "it waits", func() bool { return c.Backlog().Items == 1 })
-	share.open.Store(true)
+	member.open.Store(true)
 	it := c.Release(time.Now())
 	if it == nil {
 		t.Fatal("nothing has its turn")
 	}
-	share.open.Store(false)
+	member.open.Store(false)
 	it.Owner.(*datagrams).direction.session.abort(stats.OK)
 	it.Owner.Leave(time.Now())
 	if items, n := r.dropped("c", stats.Reset); c.Backlog().Items != 0 || items != 1 || n != 3 {
@@ -117,21 +117,21 @@ func TestPerishedOfAnEndedSession(t *testing.T) {
 
 // A datagram that has come to its turn too late, and that a reload then moves to another class, jumps no queue there.
 func TestPerishedJumpsNoOtherQueue(t *testing.T) {
-	r, share, upstream := bare(t), &brief{perish: 1}, bindUDP(t, "127.0.0.1:0")
+	r, member, upstream := bare(t), &brief{perish: 1}, bindUDP(t, "127.0.0.1:0")
 	addr := upstream.LocalAddr().String()
 	text := func(of, rate string) string {
 		return class("d", rate) + listener("l", "udp", addr, of) + listener("m", "udp", addr, "d")
 	}
-	r.shaper.Shares(map[string]shaper.Share{"c": share})
+	r.shaper.SetMembers(map[string]shaper.Member{"c": member})
 	r.reload("[fleet.prod]\naddress = \"127.0.0.1:1\"\n" + class("c", "1000 packets/s", `shared = "prod"`) + text("c", "0 packets/s"))
 	c, d := r.shaper.Class("c"), r.shaper.Class("d")
 	send(t, dialUDP(t, r.addr("l")), "second")
 	until(t, "one waits", func() bool { return c.Backlog().Items == 1 })
 	send(t, dialUDP(t, r.addr("m")), "first")
 	until(t, "and one in the other class", func() bool { return d.Backlog().Items == 1 })
-	share.open.Store(true)
+	member.open.Store(true)
 	it := c.Release(time.Now())
-	share.open.Store(false)
+	member.open.Store(false)
 	it.Owner.Leave(time.Now())
 	r.reload(text("d", "0 packets/s"))
 	until(t, "both wait there", func() bool { return d.Backlog().Items == 2 })

@@ -17,8 +17,8 @@ import (
 	"shaper/unit"
 )
 
-// A usedUp share has nothing in hand. It hears only when something waits that the window of the fleet is used up for an hour.
-type usedUp struct{ shaper.Share }
+// A usedUp member has nothing in hand. It hears only when something waits that the window of the fleet is used up for an hour.
+type usedUp struct{ shaper.Member }
 
 func (usedUp) Budget(int, string) shaper.Budget { return usedUpBudget{} }
 func (usedUp) Set([]shaper.Limit)               {}
@@ -76,7 +76,7 @@ func TestRefusedWhileWaiting(t *testing.T) {
 		t.Run(name, virtual(func(t *testing.T) {
 			addr, _ := listen(t)
 			r := bare(t)
-			r.shaper.Shares(map[string]shaper.Share{"c": usedUp{}})
+			r.shaper.SetMembers(map[string]shaper.Member{"c": usedUp{}})
 			r.reload("[fleet.prod]\naddress = \"127.0.0.1:1\"\n" + exchanged(one.protocol, addr, "1000 messages/h", `algorithm = "fixed-window"`, `shared = "prod"`, `max_wait = "10s"`, `overflow = "refuse"`))
 			client, class := r.dial("l"), r.shaper.Class("c")
 			refused := uint64(0)
@@ -98,29 +98,29 @@ func TestRefusedWhileWaiting(t *testing.T) {
 	}
 }
 
-// A oneByOne share has as many units in hand as are given to it. If it is asked for more, the window of the fleet is used up
+// A oneByOne member has as many units in hand as are given to it. If it is asked for more, the window of the fleet is used up
 // for an hour.
 type oneByOne struct {
 	usedUp
 	have atomic.Int64
 }
 
-func (s *oneByOne) Budget(int, string) shaper.Budget { return oneByOneBudget{share: s} }
+func (s *oneByOne) Budget(int, string) shaper.Budget { return oneByOneBudget{member: s} }
 
 type oneByOneBudget struct {
 	usedUpBudget
-	share *oneByOne
+	member *oneByOne
 }
 
 func (b oneByOneBudget) Next(now time.Time, ahead, n int64) time.Time {
-	if ahead+n <= b.share.have.Load() {
+	if ahead+n <= b.member.have.Load() {
 		return now
 	}
 	return limit.Never
 }
-func (b oneByOneBudget) Take(_, _ time.Time, n int64) { b.share.have.Add(-n) }
+func (b oneByOneBudget) Take(_, _ time.Time, n int64) { b.member.have.Add(-n) }
 func (b oneByOneBudget) RefusedUntil(now time.Time, n int64) time.Time {
-	if n <= b.share.have.Load() {
+	if n <= b.member.have.Load() {
 		return time.Time{}
 	}
 	return now.Add(time.Hour)
@@ -137,15 +137,15 @@ func TestWaitsForAWindowUsedUp(t *testing.T) {
 		t.Run(protocol, virtual(func(t *testing.T) {
 			addr, conns := listen(t)
 			r := bare(t)
-			share := new(oneByOne)
-			r.shaper.Shares(map[string]shaper.Share{"c": share})
+			member := new(oneByOne)
+			r.shaper.SetMembers(map[string]shaper.Member{"c": member})
 			r.reload("[fleet.prod]\naddress = \"127.0.0.1:1\"\n" + exchanged(protocol, addr, "1000 messages/h", `algorithm = "fixed-window"`, `shared = "prod"`, `max_wait = "10s"`, `overflow = "wait"`))
 			client, upstream := r.open(conns)
 			class := r.shaper.Class("c")
 			send(t, client, strings.Join(texts, ""))
 			synctest.Wait()
 			for i, text := range texts {
-				share.have.Store(1)
+				member.have.Store(1)
 				r.shaper.Told("c", "")
 				expect(t, upstream, text)
 				synctest.Wait()
@@ -163,7 +163,7 @@ func TestWaitsForAWindowUsedUp(t *testing.T) {
 // Datagrams that wait when it turns out that the window of the fleet is used up are dropped, and a connection that waits ends.
 func TestDroppedWhileWaiting(t *testing.T) {
 	r := bare(t)
-	r.shaper.Shares(map[string]shaper.Share{"c": usedUp{}, "d": usedUp{}})
+	r.shaper.SetMembers(map[string]shaper.Member{"c": usedUp{}, "d": usedUp{}})
 	shared := []string{`algorithm = "fixed-window"`, `shared = "prod"`, `max_wait = "10s"`}
 	refuses := append(shared[:3:3], `overflow = "refuse"`)
 	r.reload("[fleet.prod]\naddress = \"127.0.0.1:1\"\n" + class("c", "1000 packets/h", shared...) + listener("l", "udp", policy.Discard, "c") +
@@ -198,7 +198,7 @@ func TestFailedSessionIsNotRefused(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		addr, conns := listen(t)
 		r := bare(t)
-		r.shaper.Shares(map[string]shaper.Share{"c": usedUp{}})
+		r.shaper.SetMembers(map[string]shaper.Member{"c": usedUp{}})
 		r.reload("[fleet.prod]\naddress = \"127.0.0.1:1\"\n" +
 			class("c", "1000 B/h", `algorithm = "fixed-window"`, `shared = "prod"`, `max_wait = "10s"`, `overflow = "refuse"`) + listener("l", "tcp", addr, "c"))
 		client, upstream := r.open(conns)

@@ -30,7 +30,7 @@
 //	engine       puts a policy in force
 //	fleets       the process as a member of the fleets whose budgets several processes share
 //	shapers      the processes of a fleet
-//	share        what the process has of one class that is shared
+//	membership   what the process has of one class that is shared
 //	debts        what the state file keeps of these
 //	budgets      what the classes keep over restarts, in the state file
 //	kernelwatch  keeps the kernel equal to the policy

@@ -121,8 +121,8 @@ func (s *liveEngine) commit(p *policy.Policy, next prepared) {
 	s.shaper.SetPunctual(p.Daemon.Punctual)
 	scheduled, _ := p.Scheduled(time.Now())
 	s.fleets.identify(next.state)
-	shares, left := s.fleets.enforce(next.stores, scheduled.Classes)
-	s.shaper.Shares(shares)
+	members, left := s.fleets.enforce(next.stores, scheduled.Classes)
+	s.shaper.SetMembers(members)
 	lost := s.shaper.Apply(scheduled.Classes)
 	s.replaceState(next.state) // before anything enters a class
 	next.change.Commit(lost)
@@ -206,11 +206,11 @@ func (s *liveEngine) httpAddress() string {
 func (s *liveEngine) set(p *policy.Policy, classes []policy.Class) {
 	now := time.Now()
 	scheduled, _ := p.Scheduled(now)
-	shares, left := s.fleets.enforce(s.fleets.stores, scheduled.Classes)
+	members, left := s.fleets.enforce(s.fleets.stores, scheduled.Classes)
 	for _, c := range classes {
 		if live := s.shaper.Class(c.Name); live != nil {
 			c, _ = c.Scheduled(now)
-			live.Share(now, shares[c.Name])
+			live.Share(now, members[c.Name])
 			live.Set(now, c)
 		}
 	}

@@ -25,8 +25,8 @@ import (
 // fleets make the process a member of fleets: one member for each limit of each class that is shared.
 // Changes of the policy call prepare and enforce, one at a time.
 type fleets struct {
-	tell    func(class, key string) // that something has changed
-	unshare func(shaper.Share) bool // see Shaper.Unshare
+	tell    func(class, key string)  // that something has changed
+	unshare func(shaper.Member) bool // see Shaper.Unshare
 	log     *slog.Logger
 	stores  map[string]store        // of the policy in force, by name. Only changes touch it
 	name    string                  // of the members of this process; see identify. Only changes touch it
@@ -38,10 +38,10 @@ type fleets struct {
 	joined  uint64                  // numbers members whose names do not stay. Only changes touch it
 	leaving sync.WaitGroup          // members that say goodbye
 
-	mu     sync.Mutex        // held to write the fields below, and to read them outside changes
-	shares map[string]*share // by class; a new map for each policy
-	stay   map[string]*share // of classes that are gone and in which somebody is, by class
-	looks  *time.Timer       // goes off to look whether somebody still is; nil: it has not been set
+	mu          sync.Mutex             // held to write the fields below, and to read them outside changes
+	memberships map[string]*membership // by class; a new map for each policy
+	stay        map[string]*membership // of classes that are gone and in which somebody is, by class
+	looks       *time.Timer            // goes off to look whether somebody still is; nil: it has not been set
 }
 
 // readStores reads what the fleets of a policy need. The error joins one for each file.
@@ -64,46 +64,46 @@ func (s *fleets) readStores(p *policy.Policy) (map[string]store, error) {
 // enforce returns what the process has of each shared class, and puts it in force. A class whose
 // store, algorithms and windows are what they were stays a member, also if it was gone. The caller gives the result to
 // the classes, moves the sessions, and then calls leave with the others.
-func (s *fleets) enforce(stores map[string]store, classes []policy.Class) (all map[string]shaper.Share, old []*share) {
+func (s *fleets) enforce(stores map[string]store, classes []policy.Class) (all map[string]shaper.Member, old []*membership) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stores = stores
-	shares := map[string]*share{}
+	memberships := map[string]*membership{}
 	for _, c := range classes {
 		if c.Shared == "" {
 			continue
 		}
 		of, wanted := stores[c.Shared], shaper.Limits(c)
-		one := cmp.Or(s.shares[c.Name], s.stay[c.Name])
+		one := cmp.Or(s.memberships[c.Name], s.stay[c.Name])
 		if was := one; was == nil || was.name != s.name || !was.store.same(&of) || !was.fits(wanted) {
 			one = s.join(c.Name, of, wanted)
 			one.pauseLike(was)
 		}
-		if shares[c.Name] = one; all == nil {
-			all = map[string]shaper.Share{}
+		if memberships[c.Name] = one; all == nil {
+			all = map[string]shaper.Member{}
 		}
 		all[c.Name] = one
 	}
-	for name, was := range s.shares {
-		if shares[name] != was {
+	for name, was := range s.memberships {
+		if memberships[name] != was {
 			old = append(old, was)
 		}
 	}
 	for name, was := range s.stay {
-		if shares[name] != nil { // the class has come back
+		if memberships[name] != nil { // the class has come back
 			delete(s.stay, name)
 		}
-		if shares[name] != nil && shares[name] != was {
+		if memberships[name] != nil && memberships[name] != was {
 			old = append(old, was)
 		}
 	}
-	s.shares = shares
+	s.memberships = memberships
 	return all, old
 }
 
 // leave ends memberships. It does not wait for the store. A class that is gone stays a member while somebody is in it: otherwise
 // this process would let out as much of it as all members together may.
-func (s *fleets) leave(old []*share) {
+func (s *fleets) leave(old []*membership) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, one := range old {
@@ -113,10 +113,10 @@ func (s *fleets) leave(old []*share) {
 }
 
 // leaveUnused ends the memberships of a class that nobody uses. The lock is held.
-func (s *fleets) leaveUnused(one *share) {
+func (s *fleets) leaveUnused(one *membership) {
 	if s.unshare(one) {
 		if s.stay == nil {
-			s.stay = map[string]*share{}
+			s.stay = map[string]*membership{}
 		}
 		s.stay[one.class] = one
 		return
@@ -126,7 +126,7 @@ func (s *fleets) leaveUnused(one *share) {
 }
 
 // end ends the memberships of a class.
-func (s *fleets) end(one *share) {
+func (s *fleets) end(one *membership) {
 	for _, m := range one.members {
 		s.leaving.Go(m.Close)
 	}
@@ -159,22 +159,22 @@ func (s *fleets) look() {
 // close ends all memberships.
 func (s *fleets) close() {
 	s.mu.Lock()
-	for _, one := range s.shares {
+	for _, one := range s.memberships {
 		s.end(one)
 	}
 	for _, one := range s.stay {
 		s.end(one)
 	}
-	s.shares, s.stay = nil, nil
+	s.memberships, s.stay = nil, nil
 	s.mu.Unlock()
 	s.leaving.Wait()
 }
 
 // of returns what the process has of a class; nil if that is not shared.
-func (s *fleets) of(class string) *share {
+func (s *fleets) of(class string) *membership {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.shares[class]
+	return s.memberships[class]
 }
 
 // mark says where the budget of a class lives.
@@ -187,11 +187,11 @@ func (s *fleets) mark(c *stats.ClassReading) {
 // read returns all fleets that some class uses, in the order of their names.
 func (s *fleets) read() (all []stats.FleetReading) {
 	s.mu.Lock()
-	shares := s.shares
+	memberships := s.memberships
 	s.mu.Unlock()
 	byName := map[string]*stats.FleetReading{}
-	for _, class := range slices.Sorted(maps.Keys(shares)) {
-		one := shares[class]
+	for _, class := range slices.Sorted(maps.Keys(memberships)) {
+		one := memberships[class]
 		r := byName[one.store.conf.Name]
 		if r == nil {
 			r = &stats.FleetReading{Name: one.store.conf.Name, Addresses: one.store.conf.Address, Up: true}
@@ -249,8 +249,8 @@ func readPeersOf(ctx context.Context, m *fleet.Member) (all []stats.PeerReading)
 }
 
 // join makes the process a member of a class: of each of its limits.
-func (s *fleets) join(class string, of store, all []shaper.Limit) *share {
-	one := &share{class: class, name: s.name, store: of, since: time.Now()}
+func (s *fleets) join(class string, of store, all []shaper.Limit) *membership {
+	one := &membership{class: class, name: s.name, store: of, since: time.Now()}
 	one.limits.Store(&all)
 	for i, limit := range limits.All(class, all, of.conf) {
 		reach, err := fleet.NewStore(of.reach)
@@ -277,7 +277,7 @@ func (s *fleets) join(class string, of store, all []shaper.Limit) *share {
 }
 
 // logMode logs that the budget of a class comes from somewhere else than before.
-func (s *fleets) logMode(one *share, i int, mode fleet.Mode, err error) {
+func (s *fleets) logMode(one *membership, i int, mode fleet.Mode, err error) {
 	args := []any{"class", one.class, "limit", one.limit(i).Rate.String(), "fleet", one.store.conf.Name, "mode", mode.String()}
 	switch mode {
 	case fleet.FromStore:
@@ -290,7 +290,7 @@ func (s *fleets) logMode(one *share, i int, mode fleet.Mode, err error) {
 }
 
 // logDeadlines logs that the members of a class have different deadlines, and that they have one again.
-func (s *fleets) logDeadlines(one *share, i int, was, is *fleet.Status) {
+func (s *fleets) logDeadlines(one *membership, i int, was, is *fleet.Status) {
 	args := []any{"class", one.class, "limit", one.limit(i).Rate.String(), "fleet", one.store.conf.Name, "shortest", is.Shortest}
 	switch {
 	case is.Shortest < is.Longest:

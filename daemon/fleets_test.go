@@ -54,9 +54,9 @@ func TestFleetsKeepTheirMembers(t *testing.T) {
 	}
 	write(password, "secret\n")
 	write(sentinels, "s3ntinel\n")
-	s := &fleets{tell: func(string, string) {}, unshare: func(shaper.Share) bool { return false }, log: slog.New(slog.DiscardHandler)}
+	s := &fleets{tell: func(string, string) {}, unshare: func(shaper.Member) bool { return false }, log: slog.New(slog.DiscardHandler)}
 	defer s.close()
-	enforce := func(fleet, class string) *share {
+	enforce := func(fleet, class string) *membership {
 		p := fleetPolicy(t, fleet, class)
 		stores, err := s.readStores(p)
 		if err != nil {
@@ -64,7 +64,7 @@ func TestFleetsKeepTheirMembers(t *testing.T) {
 		}
 		all, old := s.enforce(stores, p.Classes)
 		s.leave(old)
-		one := all["acme"].(*share)
+		one := all["acme"].(*membership)
 		one.Set(shaper.Limits(p.Classes[0]))
 		return one
 	}
@@ -136,20 +136,20 @@ func TestFleetsKeepTheirMembers(t *testing.T) {
 func TestClassThatIsGoneStaysAMember(t *testing.T) {
 	var used atomic.Bool
 	used.Store(true)
-	s := &fleets{tell: func(string, string) {}, unshare: func(shaper.Share) bool { return used.Load() }, log: slog.New(slog.DiscardHandler)}
+	s := &fleets{tell: func(string, string) {}, unshare: func(shaper.Member) bool { return used.Load() }, log: slog.New(slog.DiscardHandler)}
 	defer s.close()
 	with := fleetPolicy(t, "", "rate = \"20 messages/s\"")
 	stores, err := s.readStores(with)
 	if err != nil {
 		t.Fatal(err)
 	}
-	enforce := func(classes []policy.Class) *share {
+	enforce := func(classes []policy.Class) *membership {
 		all, old := s.enforce(stores, classes)
 		s.leave(old)
-		one, _ := all["acme"].(*share)
+		one, _ := all["acme"].(*membership)
 		return one
 	}
-	stays := func() *share {
+	stays := func() *membership {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.stay["acme"]
@@ -167,7 +167,7 @@ func TestClassThatIsGoneStaysAMember(t *testing.T) {
 	}
 	enforce(nil)
 	changed := fleetPolicy(t, "", "rate = \"20 messages/s\"\nalso = [\"600 messages/h\"]")
-	used.Store(false) // the class has another share now
+	used.Store(false) // the class has another membership now
 	if enforce(changed.Classes) == first || stays() != nil {
 		t.Error("a class that has come back with other limits has its member from before, or another one beside it")
 	}
@@ -182,13 +182,13 @@ func TestClassThatIsGoneStaysAMember(t *testing.T) {
 // TestPauseOfAllLimits has the provider pause a class of two limits. Each of them knows it, and one that a reload puts in the place
 // of another, too. What any of them has heard holds.
 func TestPauseOfAllLimits(t *testing.T) {
-	s := &fleets{tell: func(string, string) {}, unshare: func(shaper.Share) bool { return false }, log: slog.New(slog.DiscardHandler)}
+	s := &fleets{tell: func(string, string) {}, unshare: func(shaper.Member) bool { return false }, log: slog.New(slog.DiscardHandler)}
 	defer s.close()
-	enforce := func(window string) *share {
+	enforce := func(window string) *membership {
 		p := fleetPolicy(t, "", fmt.Sprintf("rate = \"1000 messages/day\"\nalgorithm = \"fixed-window\"\nwindow = %q\nalso = [\"600 messages/h\"]", window))
 		all, old := s.enforce(map[string]store{"prod": {conf: p.Fleets[0], reach: fleet.Config{Addresses: p.Fleets[0].Address}}}, p.Classes)
 		s.leave(old)
-		return all["acme"].(*share)
+		return all["acme"].(*membership)
 	}
 	soon := time.Now().Add(50 * time.Minute)
 	one := enforce("24h")
@@ -228,7 +228,7 @@ func TestDescribe(t *testing.T) {
 // TestExplainNamesTheWorstLimit has no store. The first limit of a class goes on at the rate of the fallback, the second one has
 // nothing: what explain says is of the call of that one.
 func TestExplainNamesTheWorstLimit(t *testing.T) {
-	one := &share{}
+	one := &membership{}
 	for i, fallback := range []fleet.Fallback{{Rate: unit.NewRate(unit.Messages, 5, time.Second)}, {}} {
 		reach, err := fleet.NewStore(fleet.Config{Addresses: []string{fmt.Sprint("127.0.0.1:", i+1)}})
 		if err != nil {

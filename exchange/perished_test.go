@@ -12,20 +12,20 @@ import (
 	"shaper/unit"
 )
 
-// A lent share has so many units, which are over at a time.
+// A lent member has so many units, which are over at a time.
 type lent struct {
-	shaper.Share
+	shaper.Member
 	have int64
 	lost int64 // what has not left although it was charged
 	over time.Time
 }
 
-func (l *lent) Budget(int, string) shaper.Budget { return lentBudget{share: l} }
+func (l *lent) Budget(int, string) shaper.Budget { return lentBudget{member: l} }
 func (*lent) PausedUntil(string) (at time.Time)  { return at }
 
 type lentBudget struct {
 	shaper.Budget
-	share *lent
+	member *lent
 }
 
 func (lentBudget) SetRate(time.Time, unit.Rate, int64)          {}
@@ -35,11 +35,11 @@ func (lentBudget) Owe(time.Time, int64, time.Time)              {}
 func (lentBudget) Left(time.Time)                               {}
 func (lentBudget) RefusedUntil(time.Time, int64) (at time.Time) { return at }
 func (lentBudget) Estimate(now time.Time, _, _ int64) time.Time { return now }
-func (b lentBudget) Take(_, _ time.Time, n int64)               { b.share.have -= n }
-func (b lentBudget) Lost(_ time.Time, n int64)                  { b.share.lost += n }
-func (b lentBudget) Over() time.Time                            { return b.share.over }
+func (b lentBudget) Take(_, _ time.Time, n int64)               { b.member.have -= n }
+func (b lentBudget) Lost(_ time.Time, n int64)                  { b.member.lost += n }
+func (b lentBudget) Over() time.Time                            { return b.member.over }
 func (b lentBudget) Next(now time.Time, ahead, n int64) time.Time {
-	if ahead+n <= b.share.have {
+	if ahead+n <= b.member.have {
 		return now
 	}
 	return limit.Never
@@ -51,9 +51,9 @@ type leaves struct{ do func() }
 func (l leaves) Leave(time.Time) { l.do() }
 
 // lend grants units that are over after a time, and lets what waits leave by them.
-func (w *wire) lend(share *lent, units int64, over time.Duration) {
+func (w *wire) lend(member *lent, units int64, over time.Duration) {
 	w.Now = w.Now.Add(time.Second)
-	share.have, share.over = units, w.Now.Add(over)
+	member.have, member.over = units, w.Now.Add(over)
 	w.classes["c"].Told(w.Now, "")
 	w.wait(0)
 }
@@ -68,8 +68,8 @@ func TestPerishedMessageWaitsAgain(t *testing.T) {
 			class += "in_flight = 9\n"
 		}
 		w := through(t, protocol, class)
-		var share lent
-		w.classes["c"].Share(w.Now, &share)
+		var member lent
+		w.classes["c"].Share(w.Now, &member)
 		one := counted[protocol]
 		w.send(one + one + one)
 		behind := &shaper.Item{Owner: leaves{func() {
@@ -83,7 +83,7 @@ func TestPerishedMessageWaitsAgain(t *testing.T) {
 		w.Tick = tick
 		for i, over := range []time.Duration{tick - 1, 1, 0, tick, tick - 1, tick} {
 			before := len(w.Up.Got)
-			w.lend(&share, 1, over)
+			w.lend(&member, 1, over)
 			want := 0
 			if over == tick {
 				want = len(one)
@@ -95,12 +95,12 @@ func TestPerishedMessageWaitsAgain(t *testing.T) {
 		if n := w.classes["c"].InFlight(); answers && n != 2 {
 			t.Errorf("%s: %d messages are in flight, want 2", protocol, n)
 		}
-		if w.lend(&share, 1, time.Hour); string(w.Up.Got) != one+one+one || w.Machine.Waiting() > 0 {
+		if w.lend(&member, 1, time.Hour); string(w.Up.Got) != one+one+one || w.Machine.Waiting() > 0 {
 			t.Errorf("%s: in the end %q has left, and %d messages wait", protocol, w.Up.Got, w.Machine.Waiting())
 		}
-		w.lend(&share, 1, time.Hour)
-		if n := w.classes["c"].Backlog().Items; n > 0 || share.lost != 4 {
-			t.Errorf("%s: %d items still wait, and %d slots were lost, want 4", protocol, n, share.lost)
+		w.lend(&member, 1, time.Hour)
+		if n := w.classes["c"].Backlog().Items; n > 0 || member.lost != 4 {
+			t.Errorf("%s: %d items still wait, and %d slots were lost, want 4", protocol, n, member.lost)
 		}
 		w.Finish(stats.OK)
 	}
@@ -109,19 +109,19 @@ func TestPerishedMessageWaitsAgain(t *testing.T) {
 // A piece of a body does, too.
 func TestPerishedPieceWaitsAgain(t *testing.T) {
 	w := through(t, policy.HTTP, "[class.c]\nrate = \"1KB/s\"\n")
-	var share lent
-	w.classes["c"].Share(w.Now, &share)
+	var member lent
+	w.classes["c"].Share(w.Now, &member)
 	const head = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 600\r\n\r\n"
 	text := head + strings.Repeat("x", 600)
 	w.send(text)
 	w.Tick = time.Millisecond
 	for range 3 {
-		if w.lend(&share, int64(len(head)), time.Millisecond-1); len(w.Up.Got) > 0 {
+		if w.lend(&member, int64(len(head)), time.Millisecond-1); len(w.Up.Got) > 0 {
 			t.Fatalf("%d bytes leave although their slot is over", len(w.Up.Got))
 		}
 	}
 	for range 3 {
-		w.lend(&share, 1000, time.Minute)
+		w.lend(&member, 1000, time.Minute)
 	}
 	if string(w.Up.Got) != text {
 		t.Errorf("%d of %d bytes have left", len(w.Up.Got), len(text))

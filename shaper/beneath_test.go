@@ -95,7 +95,7 @@ func TestOldestOfKeysAndGroups(t *testing.T) {
 
 // What waits for the store of a fleet waits.
 func TestOldestOfAShared(t *testing.T) {
-	shareOf(t, shared20(), func(s *Shaper, _ *fakeShare, c *Class) {
+	withMember(t, shared20(), func(s *Shaper, _ *fakeMember, c *Class) {
 		c.Enter(time.Now(), &Item{Owner: &noting{}, Cost: Cost{Messages: 1}, Held: 10})
 		time.Sleep(time.Hour)
 		wantOldest(t, s, map[string]time.Duration{"acme": time.Hour})

@@ -102,7 +102,7 @@ func (b *backing) leases(now time.Time) (all []limit.Lease) {
 	c := b.class
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	if c.shadow != nil || b.share != nil {
+	if c.shadow != nil || b.member != nil {
 		return nil
 	}
 	if lease, ok := b.finding(now); ok && lease.Expires.After(now) {

@@ -50,7 +50,7 @@ type Class struct {
 	heir       *Class  // the class that has replaced this one, and goes on from where it was; nil: none
 	shadow     shadow  // computes what the class would do; nil: the class does it
 	permits            // which sessions are open, and which wait for a permit
-	membership         // what only a bucket has
+	bucketOnly         // what only a bucket has
 
 	node // the place in the tree; it says itself which lock guards what
 }
@@ -233,8 +233,8 @@ func (c *Class) install(now time.Time, conf policy.Class, p *pace, l limit.Limit
 	}
 	c.conf = conf
 	c.passive = c.keys != nil || c.shadow != nil
-	if c.backing.share != nil && c.bucketOf == nil {
-		c.backing.share.Set(Limits(conf))
+	if c.backing.member != nil && c.bucketOf == nil {
+		c.backing.member.Set(Limits(conf))
 	}
 	c.gate.set(now, conf, p, c.backing.limiter(now, p, l))
 	c.compete(conf.Priority, int64(max(conf.Weight, 1)))

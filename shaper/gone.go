@@ -80,22 +80,22 @@ func (g gone) named(name string) *Class {
 	return nil
 }
 
-// unshare takes a share from the classes that nobody uses. It reports whether another class uses
-// the share.
-func (g gone) unshare(now time.Time, share Share) (used bool) {
+// unshare takes a member from the classes that nobody uses. It reports whether another class uses
+// the member.
+func (g gone) unshare(now time.Time, member Member) (used bool) {
 	for c := range g {
-		used = g.unshareClass(now, c, share) || used
+		used = g.unshareClass(now, c, member) || used
 	}
 	return used
 }
 
-// unshareClass is unshare for one class. It looks and takes the share under one hold of the lock: what enters the class in between
+// unshareClass is unshare for one class. It looks and takes the member under one hold of the lock: what enters the class in between
 // would wait for a grant, and then leave without one.
-func (g gone) unshareClass(now time.Time, c *Class, share Share) (used bool) {
+func (g gone) unshareClass(now time.Time, c *Class, member Member) (used bool) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	switch {
-	case c.backing.share != share:
+	case c.backing.member != member:
 		return false
 	case g.isUsed(c):
 		return true

@@ -83,12 +83,12 @@ func TestAdaptOfJoinedLimits(t *testing.T) {
 	for also, want := range map[string]string{"600 messages/min": "9.8 messages/s", "300 messages/min": "5 messages/s"} {
 		conf := with(shared20(), limitBy(policy.Leaky, also))
 		conf.Adapt = true
-		shareOf(t, conf, func(_ *Shaper, share *fakeShare, c *Class) {
-			if len(share.budgets) != 1 || share.budgets["0"].rate.Compare(rateOf(also)) != 0 {
-				t.Fatalf("the budgets are %+v, want one of %s", share.budgets, also)
+		withMember(t, conf, func(_ *Shaper, member *fakeMember, c *Class) {
+			if len(member.budgets) != 1 || member.budgets["0"].rate.Compare(rateOf(also)) != 0 {
+				t.Fatalf("the budgets are %+v, want one of %s", member.budgets, also)
 			}
 			c.Provider().Throttled(time.Now(), time.Second, "0x58")
-			if got := share.budgets["0"].rate; got.Time(10) != rateOf(want).Time(10) {
+			if got := member.budgets["0"].rate; got.Time(10) != rateOf(want).Time(10) {
 				t.Errorf("beside %s, half of the rate is %v, want %s", also, got, want)
 			}
 		})

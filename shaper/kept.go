@@ -9,7 +9,7 @@ import (
 
 // isKept reports whether a ledger keeps the budgets of keys.
 func (k *keys) isKept() bool {
-	return k.ledger() != nil && k.class.backing.share == nil && k.class.shadow == nil && k.pace.horizon() > keptFrom
+	return k.ledger() != nil && k.class.backing.member == nil && k.class.shadow == nil && k.pace.horizon() > keptFrom
 }
 
 // note makes the ledger keep what the class remembers of keys that nobody uses, if the ledger keeps

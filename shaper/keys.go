@@ -66,8 +66,8 @@ var defaultKeys = policy.DefaultClass("").MaxKeys
 // maxSpare bounds the spare buckets of a class. Each takes some 2.5 KiB.
 const maxSpare = 64
 
-// membership is what only a bucket has.
-type membership struct {
+// bucketOnly is what only a bucket has.
+type bucketOnly struct {
 	bucketOf *keys       // set when the class is made; nil: it is a class of the policy
 	retiring atomic.Bool // it is given up when its last item has left; read without a lock
 
@@ -283,7 +283,7 @@ func (k *keys) reuse(now time.Time, key policy.Key, kept keptState, known bool) 
 	for i, l := range limit.Parts(bare(c.limiter)) {
 		l.Remember(kept.memories[i])
 	}
-	c.backing.ledger, c.backing.share = k.ledger(), k.class.backing.share
+	c.backing.ledger, c.backing.member = k.ledger(), k.class.backing.member
 	c.use(c.backing.limiter(now, &c.pace, c.limiter)) // the leases were of another key
 	c.assured, c.throttle, c.payer = state.assured, throttle{}, nil
 	return c
@@ -324,7 +324,7 @@ func (k *keys) maxKeys() int {
 func (k *keys) open(now time.Time, key policy.Key, state bucketState, parent *Class) *Class {
 	c := newClass(k.conf, k.class.tally, k.class.makeShadow)
 	c.waker, c.bucketOf, c.key, c.quiet = k.class.waker, k, key, newQuiet(c, k.conf)
-	c.backing.ledger, c.backing.share = k.ledger(), k.class.backing.share
+	c.backing.ledger, c.backing.member = k.ledger(), k.class.backing.member
 	c.assured = state.assured
 	c.install(now, k.conf, &k.pace, state.limiter)
 	attach(now, c, parent)

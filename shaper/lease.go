@@ -108,12 +108,12 @@ func (s *silence) ends() time.Time { return s.since.Add(ledgerPatience) }
 // lasts reports whether the ledger owes an answer for which nothing waits any more.
 func (s *silence) lasts(now time.Time) bool { return s.asks > 0 && !s.ends().After(now) }
 
-// A backing is what stands behind the budget of a class outside of this process: the share of a
-// fleet, or else a ledger. The limiter of the class asks it before anything leaves. A bucket has
+// A backing is what stands behind the budget of a class outside of this process: the member of
+// a fleet, or else a ledger. The limiter of the class asks it before anything leaves. A bucket has
 // the backing of its class. The lock of the tree guards it.
 type backing struct {
 	class  *Class // set when the class is made
-	share  Share  // of a budget that several processes share; nil: only this process uses it
+	member Member // of the fleet that shares the budget; nil: only this process uses it
 	ledger Ledger // keeps the budget of the class; nil: only this process knows it
 	known  bool   // the fleet knows what the class has used: this class was shared, or the one that it has replaced
 }
@@ -124,11 +124,11 @@ func (b *backing) limiter(now time.Time, p *pace, l limit.Limiter) limit.Limiter
 	l = bare(l)
 	_, none := l.(limitless)
 	known := b.known
-	b.known = b.share != nil && !none
+	b.known = b.member != nil && !none
 	switch {
 	case none:
 		return l
-	case b.share != nil:
+	case b.member != nil:
 		s := b.borrow(now, p, l)
 		if !known && b.class.bucketOf == nil {
 			s.owe(now, p, &b.class.pace)
@@ -305,7 +305,7 @@ func (k *keys) leaseOfAll(now time.Time) limit.Lease {
 	return lease
 }
 
-// erase makes the ledger forget the class: its share has taken over what it remembers.
+// erase makes the ledger forget the class: its fleet has taken over what it remembers.
 func (b *backing) erase(now time.Time) {
 	if b.ledger != nil {
 		b.ledger.Ask(limit.Lease{Name: b.class.name, At: now, Until: now, Expires: now}, nil)

@@ -10,10 +10,10 @@ import (
 	"shaper/unit"
 )
 
-// A Share is the way of a class to its member of a fleet, since processes share the budget of
+// A Member is how a class takes part in a fleet, which is several processes that share the budget of
 // the class. Its methods do not block, and take no lock of this package. It calls Shaper.Told
 // when something has changed.
-type Share interface {
+type Member interface {
 	// Budget returns the budget of limit i, in the order of Limits: of the class, or of one key of
 	// it, unless key is "".
 	Budget(i int, key string) Budget

@@ -45,14 +45,14 @@ func NewTree(now time.Time, confs []policy.Class) []*Class {
 	return classes
 }
 
-// NewSharedTree is NewTree for a member of a fleet: shares are its parts of shared budgets, by the
-// names of the classes. If a share changes, the caller calls Told of the class.
-func NewSharedTree(now time.Time, confs []policy.Class, shares map[string]Share) []*Class {
+// NewSharedTree is NewTree for a member of a fleet: members are those of its classes, by name. If
+// more is in hand of one, the caller calls Told of the class.
+func NewSharedTree(now time.Time, confs []policy.Class, members map[string]Member) []*Class {
 	classes := NewTree(now, confs)
 	for i, c := range classes {
-		if share := shares[confs[i].Name]; share != nil {
-			c.backing.setShare(share)
-			c.Share(now, share)
+		if member := members[confs[i].Name]; member != nil {
+			c.backing.setMember(member)
+			c.Share(now, member)
 		}
 	}
 	return classes
@@ -94,7 +94,7 @@ func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 	}
 	forget := old.former != nil && old.former.Backlog() == (Backlog{}) // before the lock: Backlog takes another
 	defer old.lock().mu.Unlock()
-	known := old.backing.share != nil && old.shadow == nil
+	known := old.backing.member != nil && old.shadow == nil
 	if old.kind == next.kind && old.keys == nil && next.keys == nil {
 		goOn(now, next, old, conf, &p)
 	} else {

@@ -34,11 +34,11 @@ func TestPerishedItemWaitsAgain(t *testing.T) {
 	own.Parent, own.Shared = "above", "prod"
 	for over, perishes := range map[time.Duration]bool{delay - 1: true, delay: false, 0: false} {
 		inBubble(t, func(t *testing.T, s *Shaper) {
-			share := &fakeShare{budgets: map[string]*fakeBudget{}}
-			s.Shares(map[string]Share{"acme": share})
+			member := &fakeMember{budgets: map[string]*fakeBudget{}}
+			s.SetMembers(map[string]Member{"acme": member})
 			s.Apply([]policy.Class{above, own})
 			c, times := s.Class("acme"), 2
-			b, slow, quick := share.budgets["0"], NewWaiter(c), NewWaiter(c)
+			b, slow, quick := member.budgets["0"], NewWaiter(c), NewWaiter(c)
 			slow.flow.Init(c, delayed{slow.leaves, &times})
 			ends := make(chan string, 2)
 			go func() { ends <- "slow " + errorOf(slow.Wait(bg, Cost{Messages: 1}, false)) }()
@@ -97,12 +97,12 @@ func TestPerishedGoesFirstOnce(t *testing.T) {
 			one.Queue.Items.N, other.Queue.Items.N = 1, 1
 		}
 		inBubble(t, func(t *testing.T, s *Shaper) {
-			shares := map[string]Share{"acme": &fakeShare{budgets: map[string]*fakeBudget{}}, "other": &fakeShare{budgets: map[string]*fakeBudget{}}}
-			s.Shares(shares)
+			members := map[string]Member{"acme": &fakeMember{budgets: map[string]*fakeBudget{}}, "other": &fakeMember{budgets: map[string]*fakeBudget{}}}
+			s.SetMembers(members)
 			s.Apply([]policy.Class{one, other})
 			from, to := s.Class("acme"), s.Class("other")
 			grant := func(c *Class, over time.Duration) {
-				b := shares[c.Name()].Budget(0, "").(*fakeBudget)
+				b := members[c.Name()].Budget(0, "").(*fakeBudget)
 				b.have, b.over = 1, time.Now().Add(over)
 				s.Told(c.Name(), "")
 				time.Sleep(2 * delay)
@@ -154,15 +154,15 @@ func TestPerishedInAnotherClass(t *testing.T) {
 	for most, want := range map[int64]Verdict{1: Full, 2: Waits} {
 		other.Queue.Items.N = most
 		inBubble(t, func(t *testing.T, s *Shaper) {
-			share := &fakeShare{budgets: map[string]*fakeBudget{}}
-			s.Shares(map[string]Share{"acme": share})
+			member := &fakeMember{budgets: map[string]*fakeBudget{}}
+			s.SetMembers(map[string]Member{"acme": member})
 			s.Apply([]policy.Class{one, other})
 			from, to, times := s.Class("acme"), s.Class("other"), 1
 			var late Flow
 			turns := make(wakeUp, 1)
 			late.Init(from, delayed{turns, &times})
 			late.Ask(time.Now(), Cost{Messages: 1, Packets: 1}, false)
-			share.budgets["0"].have, share.budgets["0"].over = 1, time.Now().Add(delay-1)
+			member.budgets["0"].have, member.budgets["0"].over = 1, time.Now().Add(delay-1)
 			s.Told("acme", "")
 			<-turns
 			to.Enter(time.Now(), &Item{Owner: &noting{}, Cost: Cost{Messages: 1}}) // leaves
@@ -185,8 +185,8 @@ func TestPerishedInAnotherClass(t *testing.T) {
 func TestPerishedRequestIsNotInFlight(t *testing.T) {
 	conf := shared20()
 	conf.InFlight = 1
-	shareOf(t, conf, func(s *Shaper, share *fakeShare, c *Class) {
-		times, b := 1, share.budgets["0"]
+	withMember(t, conf, func(s *Shaper, member *fakeMember, c *Class) {
+		times, b := 1, member.budgets["0"]
 		w := NewRequestWaiter(c)
 		w.flow.ticket.Owner = delayed{w.leaves, &times}
 		done := make(chan error, 1)
@@ -210,8 +210,8 @@ func TestPerishedRequestIsNotInFlight(t *testing.T) {
 func TestRefusedBehindAPerishedOne(t *testing.T) {
 	conf := policy.DefaultClass("acme")
 	conf.Rate, conf.Algorithm, conf.MaxWait, conf.Overflow = rateOf("1000 messages/h"), policy.FixedWindow, unit.Duration(10*second), policy.Refuse
-	shareOf(t, conf, func(s *Shaper, share *fakeShare, c *Class) {
-		b, times, turns := share.budgets["0"], 1, make(wakeUp, 1)
+	withMember(t, conf, func(s *Shaper, member *fakeMember, c *Class) {
+		b, times, turns := member.budgets["0"], 1, make(wakeUp, 1)
 		var late Flow
 		late.Init(c, delayed{turns, &times})
 		late.Ask(time.Now(), Cost{Messages: 1}, false)
@@ -246,8 +246,8 @@ func TestRefusedBehindAPerishedOne(t *testing.T) {
 func TestRefusedTicketHasNotPerished(t *testing.T) {
 	conf := policy.DefaultClass("acme")
 	conf.Rate, conf.Algorithm, conf.MaxWait, conf.Overflow = rateOf("1000 messages/h"), policy.FixedWindow, unit.Duration(10*second), policy.Refuse
-	shareOf(t, conf, func(s *Shaper, share *fakeShare, c *Class) {
-		b, owner := share.budgets["0"], make(wakeUp, 1)
+	withMember(t, conf, func(s *Shaper, member *fakeMember, c *Class) {
+		b, owner := member.budgets["0"], make(wakeUp, 1)
 		var f Flow
 		f.Init(c, owner)
 		b.have, b.over = 1, time.Now().Add(delay)

@@ -58,7 +58,7 @@ func TestQuotaThatSlidesHasNoEnd(t *testing.T) {
 
 // TestSharedClassHasNoQuotas shares a window. This process does not know what others have sent of it.
 func TestSharedClassHasNoQuotas(t *testing.T) {
-	shareOf(t, classBy(policy.FixedWindow, "20 packets/h"), func(_ *Shaper, _ *fakeShare, c *Class) {
+	withMember(t, classBy(policy.FixedWindow, "20 packets/h"), func(_ *Shaper, _ *fakeMember, c *Class) {
 		if got := c.Status().Quotas(time.Now()); got != nil {
 			t.Errorf("a class that others use too has the quotas %v", got)
 		}

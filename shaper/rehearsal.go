@@ -58,7 +58,7 @@ func (r *rehearsal) add(n, parent *node, path []*node) {
 	if n.feed != nil {
 		r.addContenders(n, path)
 	}
-	if n.class.backing.share == nil || n.class.keys == nil {
+	if n.class.backing.member == nil || n.class.keys == nil {
 		return
 	}
 	for e := n.class.keys.waiting.Front(); e != nil; e = e.Next() { // without a grant they are in no heap

@@ -20,11 +20,11 @@ type Shaper struct {
 
 	mu      sync.RWMutex // guards the fields below; taken before the locks of trees
 	classes map[string]*Class
-	sorted  []*Class         // the classes, by name; Apply makes another, as callers of Classes may still read this one
-	ledger  Ledger           // keeps the budgets of the classes; nil: only this process knows them
-	shares  map[string]Share // of the budgets that several processes share, by class
-	gone    gone             // the classes that Apply has removed, and in which somebody is or whose past matters
-	forgets *time.Timer      // goes off when one of them may matter no more; nil: there has been none
+	sorted  []*Class          // the classes, by name; Apply makes another, as callers of Classes may still read this one
+	ledger  Ledger            // keeps the budgets of the classes; nil: only this process knows them
+	members map[string]Member // of the classes that are shared, by name
+	gone    gone              // the classes that Apply has removed, and in which somebody is or whose past matters
+	forgets *time.Timer       // goes off when one of them may matter no more; nil: there has been none
 	closed  bool
 }
 
@@ -119,14 +119,15 @@ func NewLiveClass(conf policy.Class) *Class {
 	return c
 }
 
-// Shares says of which classes several processes share the budgets, by name, from the next Apply on.
-func (s *Shaper) Shares(shares map[string]Share) {
+// SetMembers says of which classes several processes share the budgets, from the next Apply on: of those that have a
+// member, by name.
+func (s *Shaper) SetMembers(members map[string]Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.shares = shares
+	s.members = members
 }
 
-// Told makes a class look again at its share for a key: more may leave, or sooner, or another member
+// Told makes a class look again at what its member has for a key: more may leave, or sooner, or another member
 // of the fleet has heard "too fast". The key "" is that of the class itself. If there is no such
 // class, Told does nothing.
 func (s *Shaper) Told(class, key string) {
@@ -141,16 +142,16 @@ func (s *Shaper) Told(class, key string) {
 	}
 }
 
-// Unshare takes a share from the classes that are gone and that nobody uses any more. It reports whether some class still
-// uses the share. A session that joins a class afterwards which has lost its share sends at the rate of the class in this
+// Unshare takes a member from the classes that are gone and that nobody uses any more. It reports whether some class still
+// uses the member. A session that joins a class afterwards which has lost its member sends at the rate of the class in this
 // process alone, so the caller sees to it that none does.
-func (s *Shaper) Unshare(share Share) (used bool) {
+func (s *Shaper) Unshare(member Member) (used bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, one := range s.shares {
-		used = used || one == share
+	for _, one := range s.members {
+		used = used || one == member
 	}
-	return s.gone.unshare(time.Now(), share) || used
+	return s.gone.unshare(time.Now(), member) || used
 }
 
 // Apply makes the classes those of a policy. A class of the same name keeps its queue,
@@ -160,7 +161,7 @@ func (s *Shaper) Unshare(share Share) (used bool) {
 // counters.
 //
 // Apply returns the classes that are gone and in which somebody may be, from this call or from earlier ones. They go on
-// as they were, under the same parent, until nobody uses them any more; with their shares, until Unshare takes these. A session
+// as they were, under the same parent, until nobody uses them any more; with their members, until Unshare takes these. A session
 // that waits for a permit in one of them waits until the caller moves the permit or calls LetIn.
 func (s *Shaper) Apply(confs []policy.Class) (gone []*Class) {
 	s.mu.Lock()
@@ -173,17 +174,17 @@ func (s *Shaper) Apply(confs []policy.Class) (gone []*Class) {
 	}
 	s.classes = make(map[string]*Class, len(confs))
 	for _, conf := range parentsFirst(confs) {
-		c, share := old[conf.Name], s.shares[conf.Name]
+		c, member := old[conf.Name], s.members[conf.Name]
 		switch {
 		case c == nil:
 			c = s.NewClass(conf)
 			c.backing.ledger = s.ledger // Set makes the class use it
-		case c.IsReplacedBy(conf), c.keys.hashesOtherwise(share), c.keys.standOtherwise(parentOf(&conf, s.classes)):
+		case c.IsReplacedBy(conf), c.keys.hashesOtherwise(member), c.keys.standOtherwise(parentOf(&conf, s.classes)):
 			c = succeed(now, c, conf)
 		default:
 			delete(old, conf.Name)
 		}
-		c.backing.setShare(share)
+		c.backing.setMember(member)
 		s.classes[conf.Name] = c
 	}
 	s.sorted = sortedByName(s.classes)
@@ -207,7 +208,7 @@ func (s *Shaper) Apply(confs []policy.Class) (gone []*Class) {
 	}
 	for _, conf := range confs {
 		s.classes[conf.Name].Set(now, conf)
-		s.classes[conf.Name].Share(now, s.shares[conf.Name])
+		s.classes[conf.Name].Share(now, s.members[conf.Name])
 	}
 	for _, c := range back {
 		is := s.classes[c.name] // c, or what has replaced it

@@ -6,25 +6,25 @@ import (
 	"shaper/policy"
 )
 
-// Share makes the class use its part of a budget from now on that several processes share; nil: a
-// budget of its own, which goes on from what this process has used.
-func (c *Class) Share(now time.Time, share Share) {
+// Share makes the class use, from now on, its part of a budget that several processes share. If member is
+// nil, it gets a budget of its own, which goes on from what this process has used.
+func (c *Class) Share(now time.Time, member Member) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	c.setShared(now, root, share)
+	c.setShared(now, root, member)
 }
 
 // setShared is Share. The lock of the tree, whose root is given, is held.
-func (c *Class) setShared(now time.Time, root *node, share Share) {
-	if share == nil && c.backing.share == nil && (c.keys == nil || c.keys.secret == nil) {
+func (c *Class) setShared(now time.Time, root *node, member Member) {
+	if member == nil && c.backing.member == nil && (c.keys == nil || c.keys.secret == nil) {
 		return
 	}
-	c.backing.share = share
+	c.backing.member = member
 	withBuckets(c, func(c *Class) {
-		if s, ok := c.limiter.(*shared); ok && s.share == share {
+		if s, ok := c.limiter.(*shared); ok && s.member == member {
 			return
 		}
-		c.backing.share = share
+		c.backing.member = member
 		c.use(c.backing.limiter(now, &c.pace, c.limiter))
 		c.update(now)
 	})
@@ -35,7 +35,7 @@ func (c *Class) setShared(now time.Time, root *node, share Share) {
 // on as if all that may leave at once had just left: otherwise it would let that out before its items are taken out.
 func (c *Class) disown(now time.Time) {
 	root, at := c.lockAt(now)
-	if c.keys != nil && c.backing.share != nil {
+	if c.keys != nil && c.backing.member != nil {
 		c.keys.spentAt = at
 	}
 	withBuckets(c, func(c *Class) {
@@ -47,35 +47,35 @@ func (c *Class) disown(now time.Time) {
 	c.Share(now, nil)
 }
 
-// Told says that the share of the class has something new for one of its keys, as Shaper.Told does.
+// Told says that the member of the class has something new for one of its keys, as Shaper.Told does.
 func (c *Class) Told(now time.Time, key string) { c.backing.told(now, key) }
 
-// setShare gives a class its part of a shared budget, which it uses when it gets a policy next.
-func (b *backing) setShare(share Share) {
+// setMember gives a class its way to a shared budget, which it uses when it gets a policy next.
+func (b *backing) setMember(member Member) {
 	c := b.class
 	defer c.lock().mu.Unlock()
-	if b.share = share; c.keys == nil {
+	if b.member = member; c.keys == nil {
 		return
 	}
-	c.keys.each(func(bucket *Class) { bucket.backing.share = share })
-	if share != nil && c.keys.secret == nil { // else it is the same, and Key reads it without the lock
-		c.keys.secret = share.Secret()
+	c.keys.each(func(bucket *Class) { bucket.backing.member = member })
+	if member != nil && c.keys.secret == nil { // else it is the same, and Key reads it without the lock
+		c.keys.secret = member.Secret()
 	}
 }
 
-// hashesOtherwise reports whether keys are hashed otherwise with a share than now. It is false if k
+// hashesOtherwise reports whether keys are hashed otherwise with a member than now. It is false if k
 // is nil: the class has no buckets.
-func (k *keys) hashesOtherwise(share Share) bool {
+func (k *keys) hashesOtherwise(member Member) bool {
 	switch {
 	case k == nil:
 		return false
-	case share == nil || k.secret == nil:
-		return (share == nil) != (k.secret == nil)
+	case member == nil || k.secret == nil:
+		return (member == nil) != (k.secret == nil)
 	}
-	return *k.secret != *share.Secret()
+	return *k.secret != *member.Secret()
 }
 
-// told says that the share has something new for a key of the class; "" if the class has no buckets.
+// told says that the member has something new for a key of the class; "" if the class has no buckets.
 func (b *backing) told(now time.Time, key string) {
 	c := b.class
 	root, now := c.lockAt(now)
@@ -89,10 +89,10 @@ func (b *backing) told(now time.Time, key string) {
 			c = k.common.bucket
 		}
 	}
-	if c == nil || c.backing.share == nil {
+	if c == nil || c.backing.member == nil {
 		return
 	}
-	if until := c.backing.share.PausedUntil(key); until.After(later(now, c.throttle.until)) {
+	if until := c.backing.member.PausedUntil(key); until.After(later(now, c.throttle.until)) {
 		c.heard(now, until)
 	}
 	if s, ok := c.limiter.(*shared); ok {
@@ -107,7 +107,7 @@ func (b *backing) told(now time.Time, key string) {
 // before. The pause of a bucket is that of its key alone.
 func (b *backing) tellPause(now, before time.Time) {
 	c := b.class
-	if until := c.throttle.until; b.share != nil && !c.passive && until.After(before) {
-		b.share.Slow(b.key(), until.Sub(now))
+	if until := c.throttle.until; b.member != nil && !c.passive && until.After(before) {
+		b.member.Slow(b.key(), until.Sub(now))
 	}
 }

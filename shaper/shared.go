@@ -16,7 +16,7 @@ import (
 // on from it without a burst if its budget is no longer shared.
 type shared struct {
 	limit.Limiter
-	share   Share
+	member  Member
 	class   *Class
 	limits  []Limit       // of the class; without those that are Joined
 	budgets []Budget      // of each of these
@@ -35,11 +35,11 @@ type shared struct {
 // borrow returns a shared limiter around l, which counts what this process lets out.
 func (b *backing) borrow(now time.Time, p *pace, l limit.Limiter) *shared {
 	c, key := b.class, b.key()
-	s := &shared{Limiter: l, share: b.share, class: c, wanted: -1}
+	s := &shared{Limiter: l, member: b.member, class: c, wanted: -1}
 	var parts []limit.Limiter
 	for i, l := range p.limits() {
 		if !l.Joined {
-			budget := b.share.Budget(i, key)
+			budget := b.member.Budget(i, key)
 			budget.SetRate(now, l.Rate, l.Burst)
 			s.limits, s.budgets, parts = append(s.limits, l), append(s.budgets, budget), append(parts, budget)
 		}

@@ -13,8 +13,8 @@ import (
 	"shaper/unit"
 )
 
-// fakeShare hands out units as the test says.
-type fakeShare struct {
+// fakeMember hands out units as the test says.
+type fakeMember struct {
 	budgets map[string]*fakeBudget
 	limits  []Limit
 	slowed  map[string]time.Duration // by key
@@ -22,17 +22,17 @@ type fakeShare struct {
 	secret  [32]byte
 }
 
-func (s *fakeShare) Budget(i int, key string) Budget {
+func (s *fakeMember) Budget(i int, key string) Budget {
 	key = string(rune('0'+i)) + key
 	if s.budgets[key] == nil {
 		s.budgets[key] = &fakeBudget{}
 	}
 	return s.budgets[key]
 }
-func (s *fakeShare) Set(limits []Limit)               { s.limits = limits }
-func (s *fakeShare) Slow(key string, d time.Duration) { s.slowed[key] = d }
-func (s *fakeShare) PausedUntil(key string) time.Time { return s.paused[key] }
-func (s *fakeShare) Secret() *[32]byte                { return &s.secret }
+func (s *fakeMember) Set(limits []Limit)               { s.limits = limits }
+func (s *fakeMember) Slow(key string, d time.Duration) { s.slowed[key] = d }
+func (s *fakeMember) PausedUntil(key string) time.Time { return s.paused[key] }
+func (s *fakeMember) Secret() *[32]byte                { return &s.secret }
 
 // fakeBudget lets as many units leave as it has.
 type fakeBudget struct {
@@ -88,23 +88,23 @@ func (b *fakeBudget) Owe(_ time.Time, units int64, until time.Time) {
 }
 func (b *fakeBudget) Forget() { b.forgotten = true }
 
-// shareOf runs a Shaper with one class that has a share.
-func shareOf(t *testing.T, conf policy.Class, do func(s *Shaper, share *fakeShare, c *Class)) {
+// withMember runs a Shaper with one class that has a share.
+func withMember(t *testing.T, conf policy.Class, do func(s *Shaper, member *fakeMember, c *Class)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewOnRuntimeTimer()
 		defer s.Close()
-		share := &fakeShare{budgets: map[string]*fakeBudget{}, slowed: map[string]time.Duration{}, paused: map[string]time.Time{}}
+		member := &fakeMember{budgets: map[string]*fakeBudget{}, slowed: map[string]time.Duration{}, paused: map[string]time.Time{}}
 		conf.Shared = "prod"
-		s.Shares(map[string]Share{conf.Name: share})
+		s.SetMembers(map[string]Member{conf.Name: member})
 		s.Apply([]policy.Class{conf})
-		do(s, share, s.Class(conf.Name))
+		do(s, member, s.Class(conf.Name))
 	})
 }
 
 // TestShareAmends has answers say that an item costs more, and less, than it was charged.
 func TestShareAmends(t *testing.T) {
-	shareOf(t, shared20(), func(s *Shaper, share *fakeShare, c *Class) {
-		b, o := share.budgets["0"], &noting{}
+	withMember(t, shared20(), func(s *Shaper, member *fakeMember, c *Class) {
+		b, o := member.budgets["0"], &noting{}
 		b.have = 5
 		if c.Enter(time.Now(), &Item{Owner: o, Cost: Cost{Messages: 5}, Held: 10}) != Leaves {
 			t.Fatal("the first item waits")
@@ -135,7 +135,7 @@ func TestShareEstimatesThroughAClosedTime(t *testing.T) {
 		conf := adapting(shared20())
 		begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when a bubble of synctest begins
 		conf.Closed = policy.Span{From: begin.Add(c.from), Until: begin.Add(c.until)}
-		shareOf(t, conf, func(s *Shaper, share *fakeShare, class *Class) {
+		withMember(t, conf, func(s *Shaper, member *fakeMember, class *Class) {
 			for range 30 {
 				class.Enter(time.Now(), &Item{Cost: Cost{Messages: 1}})
 			}
@@ -160,11 +160,11 @@ func TestShareEstimatesWhileSharesComeBack(t *testing.T) {
 	for algorithm, want := range map[policy.Algorithm]time.Duration{policy.Leaky: 27 * second, policy.FixedWindow: 30 * second} {
 		conf := adapting(shared20())
 		conf.Algorithm = algorithm
-		shareOf(t, conf, func(s *Shaper, share *fakeShare, class *Class) {
+		withMember(t, conf, func(s *Shaper, member *fakeMember, class *Class) {
 			class.Enter(time.Now(), message(1)) // makes its budget
 			class.Provider().Throttled(time.Now(), 1, "429")
 			time.Sleep(time.Nanosecond) // the pause is over then
-			for _, b := range share.budgets {
+			for _, b := range member.budgets {
 				b.opens = time.Now().Add(30 * second)
 			}
 			_, wait := class.Estimate().Place(time.Now(), Cost{})
@@ -194,8 +194,8 @@ func shared20() policy.Class {
 // What waits leaves with the units that the fleet grants, and not otherwise; and the fleet hears how
 // much waits.
 func TestShareGrantsWhatLeaves(t *testing.T) {
-	shareOf(t, shared20(), func(s *Shaper, share *fakeShare, c *Class) {
-		b, o := share.budgets["0"], &noting{}
+	withMember(t, shared20(), func(s *Shaper, member *fakeMember, c *Class) {
+		b, o := member.budgets["0"], &noting{}
 		for range 5 {
 			if v := c.Enter(time.Now(), &Item{Owner: o, Cost: Cost{Messages: 1, Bytes: 10}, Held: 10}); v != Waits {
 				t.Fatalf("an item gets the verdict %v, want that it waits", v)
@@ -226,8 +226,8 @@ func TestShareGrantsWhatLeaves(t *testing.T) {
 
 // The fleet hears what each of the next items costs, as many as it grants slots for at once.
 func TestShareTellsCosts(t *testing.T) {
-	shareOf(t, shared20(), func(s *Shaper, share *fakeShare, c *Class) {
-		b := share.budgets["0"]
+	withMember(t, shared20(), func(s *Shaper, member *fakeMember, c *Class) {
+		b := member.budgets["0"]
 		told := func(want ...int64) {
 			t.Helper()
 			synctest.Wait()
@@ -259,7 +259,7 @@ func TestShareTellsCosts(t *testing.T) {
 func TestShareEstimatesWaits(t *testing.T) {
 	conf := shared20()
 	conf.MaxWait = unit.Duration(2 * time.Second)
-	shareOf(t, conf, func(_ *Shaper, _ *fakeShare, c *Class) {
+	withMember(t, conf, func(_ *Shaper, _ *fakeMember, c *Class) {
 		var got []Verdict
 		for range 4 {
 			got = append(got, c.Enter(time.Now(), &Item{Owner: &noting{}, Cost: Cost{Messages: 1, Bytes: 10}, Held: 10}))
@@ -272,8 +272,8 @@ func TestShareEstimatesWaits(t *testing.T) {
 
 // If the store is away and the class stops, it is the store that the class waits for, and not its rate.
 func TestShareWaitsForTheStore(t *testing.T) {
-	shareOf(t, shared20(), func(_ *Shaper, share *fakeShare, c *Class) {
-		share.Budget(0, "").(*fakeBudget).opens = limit.Never
+	withMember(t, shared20(), func(_ *Shaper, member *fakeMember, c *Class) {
+		member.Budget(0, "").(*fakeBudget).opens = limit.Never
 		c.Enter(time.Now(), &Item{Owner: &noting{}, Cost: Cost{Messages: 1, Bytes: 10}, Held: 10})
 		h := c.Status().Waits(time.Now())
 		holds(t, h, "acme", HoldStore, -1)
@@ -287,23 +287,23 @@ func TestShareWaitsForTheStore(t *testing.T) {
 func TestSharePauses(t *testing.T) {
 	conf := shared20()
 	conf.Adapt = true
-	shareOf(t, conf, func(s *Shaper, share *fakeShare, c *Class) {
+	withMember(t, conf, func(s *Shaper, member *fakeMember, c *Class) {
 		c.Provider().Throttled(time.Now(), 5*time.Second, "0x58")
-		if share.slowed[""] != 5*time.Second {
-			t.Errorf("the fleet hears of the pauses %v, want 5s of the class", share.slowed)
+		if member.slowed[""] != 5*time.Second {
+			t.Errorf("the fleet hears of the pauses %v, want 5s of the class", member.slowed)
 		}
-		if until, half := c.Provider().Signals(time.Now()); half != 0.5 || until.IsZero() || share.budgets["0"].rate.Compare(c.Rate()) >= 0 {
+		if until, half := c.Provider().Signals(time.Now()); half != 0.5 || until.IsZero() || member.budgets["0"].rate.Compare(c.Rate()) >= 0 {
 			t.Errorf("the class has %v of its rate until %v", half, until)
 		}
 		time.Sleep(time.Hour)
-		clear(share.slowed)
+		clear(member.slowed)
 		paused := time.Now().Add(7 * time.Second)
-		share.paused[""] = paused
+		member.paused[""] = paused
 		s.Told("acme", "")
 		if until, half := c.Provider().Signals(time.Now()); !until.Equal(paused) || half != 0.5 {
 			t.Errorf("another member was refused something: the class pauses until %v, want %v, with %v of its rate", until, paused, half)
 		}
-		if len(share.slowed) > 0 {
+		if len(member.slowed) > 0 {
 			t.Error("the fleet hears again of what it has said")
 		}
 	})
@@ -313,18 +313,18 @@ func TestSharePauses(t *testing.T) {
 func TestSharePausesOneKey(t *testing.T) {
 	conf := shared20()
 	conf.Per, conf.Adapt = policy.Per{{By: policy.BySource}}, true
-	shareOf(t, conf, func(s *Shaper, share *fakeShare, c *Class) {
+	withMember(t, conf, func(s *Shaper, member *fakeMember, c *Class) {
 		join := func(address string) *Class {
 			return c.Join(time.Now(), policy.Conn{Source: netip.MustParseAddrPort(address)})
 		}
 		one, other := join("10.0.0.1:7"), join("10.0.0.2:7")
 		one.Provider().Throttled(time.Now(), 5*time.Second, "0x58")
-		if len(share.slowed) != 1 || share.slowed[keyText(one.key)] != 5*time.Second {
-			t.Errorf("the fleet hears of the pauses %v, want 5s of one key", share.slowed)
+		if len(member.slowed) != 1 || member.slowed[keyText(one.key)] != 5*time.Second {
+			t.Errorf("the fleet hears of the pauses %v, want 5s of one key", member.slowed)
 		}
-		clear(share.slowed)
+		clear(member.slowed)
 		paused := time.Now().Add(7 * time.Second)
-		share.paused[keyText(other.key)] = paused
+		member.paused[keyText(other.key)] = paused
 		for _, bucket := range []*Class{one, other} {
 			s.Told("acme", keyText(bucket.key))
 		}
@@ -333,7 +333,7 @@ func TestSharePausesOneKey(t *testing.T) {
 				t.Errorf("a key pauses until %v, want %v, with %v of its rate", until, want, half)
 			}
 		}
-		if len(share.slowed) > 0 {
+		if len(member.slowed) > 0 {
 			t.Error("the fleet hears again of what it has said")
 		}
 		one.Quit(time.Now())
@@ -345,14 +345,14 @@ func TestSharePausesOneKey(t *testing.T) {
 func TestShareOfKeys(t *testing.T) {
 	conf := shared20()
 	conf.Per = policy.Per{{By: policy.BySourcePort}}
-	shareOf(t, conf, func(s *Shaper, share *fakeShare, c *Class) {
+	withMember(t, conf, func(s *Shaper, member *fakeMember, c *Class) {
 		bucket := c.Join(time.Now(), policy.Conn{Source: netip.MustParseAddrPort("10.0.0.1:7")})
 		o := &noting{}
 		bucket.Enter(time.Now(), &Item{Owner: o, Cost: Cost{Messages: 1, Bytes: 10}, Held: 10})
-		if len(share.budgets) != 1 {
-			t.Fatalf("there are %d budgets, want that of the key", len(share.budgets))
+		if len(member.budgets) != 1 {
+			t.Fatalf("there are %d budgets, want that of the key", len(member.budgets))
 		}
-		for key, b := range share.budgets {
+		for key, b := range member.budgets {
 			b.have = 1
 			s.Told("acme", key[1:])
 			time.Sleep(time.Second)
@@ -370,12 +370,12 @@ func TestShareOfKeys(t *testing.T) {
 // A class whose budget is no longer shared goes on from what this process has let out, and without a burst.
 func TestShareEnds(t *testing.T) {
 	conf := shared20()
-	shareOf(t, conf, func(s *Shaper, share *fakeShare, c *Class) {
+	withMember(t, conf, func(s *Shaper, member *fakeMember, c *Class) {
 		o := &noting{}
-		share.budgets["0"].have = 1
+		member.budgets["0"].have = 1
 		c.Enter(time.Now(), &Item{Owner: o, Cost: Cost{Messages: 1, Bytes: 10}, Held: 10})
 		lastLeft(c, time.Now())
-		s.Shares(nil)
+		s.SetMembers(nil)
 		s.Apply([]policy.Class{conf})
 		for range 3 {
 			if v := c.Enter(time.Now(), &Item{Owner: o, Cost: Cost{Messages: 1, Bytes: 10}, Held: 10, Settles: true}); v != Waits {
@@ -426,17 +426,17 @@ func TestShareOfQuietHours(t *testing.T) {
 	midnight := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when a bubble of synctest begins
 	for _, more := range []string{"", "per = \"source\"\n"} {
 		conf, _ := promotions(t, more)[0].Scheduled(midnight)
-		shareOf(t, conf, func(s *Shaper, share *fakeShare, c *Class) {
+		withMember(t, conf, func(s *Shaper, member *fakeMember, c *Class) {
 			now := time.Now()
 			to := func(recipient string) *Class {
 				m := &policy.Message{SourceAddr: []byte("acme"), Recipient: []byte(recipient)}
 				return c.JoinKey(now, c.Messages().Key(&policy.Conn{}, m))
 			}
 			asleep, awake, o := to("9198"), to("4477"), &noting{}
-			b, key := share.budgets["0"], ""
+			b, key := member.budgets["0"], ""
 			if more != "" {
 				key = keyText(awake.key)
-				b = share.budgets["0"+key]
+				b = member.budgets["0"+key]
 			}
 			locked := func(do func()) {
 				root := c.lock()
@@ -477,8 +477,8 @@ func TestShareOfQuietHours(t *testing.T) {
 
 // What an answer says beyond the charge is charged to the fleet, and what it gives back goes there.
 func TestShareSettles(t *testing.T) {
-	shareOf(t, shared20(), func(_ *Shaper, share *fakeShare, c *Class) {
-		b, now := share.budgets["0"], time.Now()
+	withMember(t, shared20(), func(_ *Shaper, member *fakeMember, c *Class) {
+		b, now := member.budgets["0"], time.Now()
 		b.have = 10
 		if v := c.Enter(now, &Item{Owner: &noting{}, Cost: Cost{Messages: 4}}); v != Leaves {
 			t.Fatalf("an item gets the verdict %v", v)
@@ -498,14 +498,14 @@ func BenchmarkShareOfALongQueue(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			conf, now := shared20(), start
 			conf.Rate, _ = unit.ParseRate("100000 messages/s")
-			c, share := NewClass(now, conf), &fakeShare{budgets: map[string]*fakeBudget{}}
-			c.Share(now, share)
+			c, member := NewClass(now, conf), &fakeMember{budgets: map[string]*fakeBudget{}}
+			c.Share(now, member)
 			for i := range 100 {
 				if v := c.Enter(now, &Item{Owner: &noting{}, Cost: Cost{Messages: int64(1 + i%sizes), Bytes: 10}, Held: 10}); v != Waits {
 					b.Fatalf("an item gets the verdict %v", v)
 				}
 			}
-			share.budgets["0"].have = 1 << 60
+			member.budgets["0"].have = 1 << 60
 			b.ReportAllocs()
 			for b.Loop() {
 				now = now.Add(time.Microsecond)
@@ -527,7 +527,7 @@ func TestShareOwesWhatWasUsed(t *testing.T) {
 				t.Fatalf("%v: message %d does not leave", algorithm, i)
 			}
 		}
-		first, second := &fakeShare{budgets: map[string]*fakeBudget{}}, &fakeShare{budgets: map[string]*fakeBudget{}}
+		first, second := &fakeMember{budgets: map[string]*fakeBudget{}}, &fakeMember{budgets: map[string]*fakeBudget{}}
 		c.Share(at(5*time.Second), first)
 		if b := first.budgets["0"]; b.owed != 4 || !b.owedTill.Equal(at(until)) {
 			t.Errorf("%v: the fleet hears of %d units until %v, want 4 until %v", algorithm, b.owed, b.owedTill.Sub(start), until)
@@ -552,10 +552,10 @@ func TestSuccessorOwesNothing(t *testing.T) {
 			s := NewOnRuntimeTimer()
 			defer s.Close()
 			apply := func(conf policy.Class) (own *fakeBudget) {
-				share := &fakeShare{budgets: map[string]*fakeBudget{}}
-				s.Shares(map[string]Share{"a": share})
+				member := &fakeMember{budgets: map[string]*fakeBudget{}}
+				s.SetMembers(map[string]Member{"a": member})
 				s.Apply([]policy.Class{conf})
-				return share.budgets["0"]
+				return member.budgets["0"]
 			}
 			conf := named("a", classBy(policy.FixedWindow, "20 messages/day"))
 			first := conf
@@ -587,13 +587,13 @@ func TestShareErasesTheLease(t *testing.T) {
 		if !ledger.leases["a"].Expires.After(time.Now()) {
 			t.Fatalf("the ledger has %v of the class", ledger.leases["a"])
 		}
-		s.Shares(map[string]Share{"a": &fakeShare{budgets: map[string]*fakeBudget{}}})
+		s.SetMembers(map[string]Member{"a": &fakeMember{budgets: map[string]*fakeBudget{}}})
 		s.Apply([]policy.Class{conf})
 		synctest.Wait()
 		if lease := ledger.leases["a"]; lease.Expires.After(time.Now()) {
 			t.Errorf("the ledger still has %v of a shared class", lease)
 		}
-		s.Shares(nil)
+		s.SetMembers(nil)
 		s.Apply([]policy.Class{conf})
 		synctest.Wait()
 		if !ledger.leases["a"].Expires.After(time.Now()) {
@@ -622,11 +622,11 @@ func TestShareOfANewLimitOwesNothing(t *testing.T) {
 			defer s.Close()
 			s.Apply([]policy.Class{first})
 			s.Class("a").Pass(time.Now(), Cost{Messages: 4, Packets: 4})
-			share := &fakeShare{budgets: map[string]*fakeBudget{}}
-			s.Shares(map[string]Share{"a": share})
+			member := &fakeMember{budgets: map[string]*fakeBudget{}}
+			s.SetMembers(map[string]Member{"a": member})
 			s.Apply([]policy.Class{c.conf})
 			for limit, want := range c.owed {
-				if b := share.budgets[limit]; b == nil || b.owed != want {
+				if b := member.budgets[limit]; b == nil || b.owed != want {
 					t.Errorf("%s: the fleet hears %+v of limit %s, want %d units", name, b, limit, want)
 				}
 			}
@@ -670,7 +670,7 @@ func TestShareRefusesWhatWaits(t *testing.T) {
 		if c.patient {
 			conf.Overflow = policy.Wait
 		}
-		shareOf(t, conf, func(s *Shaper, share *fakeShare, in *Class) {
+		withMember(t, conf, func(s *Shaper, member *fakeMember, in *Class) {
 			if c.beneath {
 				own := window()
 				own.Shared, own.MaxWait = "prod", 0
@@ -691,7 +691,7 @@ func TestShareRefusesWhatWaits(t *testing.T) {
 				all = append(all, j)
 				time.Sleep(second)
 			}
-			share.budgets["0"].refused, share.budgets["0"].have = begin.Add(c.resets), c.have
+			member.budgets["0"].refused, member.budgets["0"].have = begin.Add(c.resets), c.have
 			s.Told("acme", "")
 			time.Sleep(second)
 			synctest.Wait()
@@ -706,7 +706,7 @@ func TestShareRefusesWhatWaits(t *testing.T) {
 			if b := in.Backlog(); refused != c.refused || b.Items != int64(len(all)-refused)-c.have {
 				t.Errorf("%s: %d are refused and %d wait, want %d to be refused", c.name, refused, b.Items, c.refused)
 			}
-			share.budgets["0"].refused, share.budgets["0"].have = time.Time{}, 1000
+			member.budgets["0"].refused, member.budgets["0"].have = time.Time{}, 1000
 			s.Told("acme", "")
 			time.Sleep(time.Minute)
 			if b := in.Backlog(); b.Items != 0 {
@@ -723,9 +723,9 @@ func TestShareRefusesAfterSettling(t *testing.T) {
 	own.Rate, own.Algorithm, own.Shared = rateOf("1000 messages/h"), policy.FixedWindow, "prod"
 	child := policy.DefaultClass("child")
 	child.Rate, child.Parent, child.MaxWait, child.Overflow = rateOf("1 messages/s"), "acme", unit.Duration(10*second), policy.Refuse
-	shareOf(t, own, func(s *Shaper, share *fakeShare, _ *Class) {
+	withMember(t, own, func(s *Shaper, member *fakeMember, _ *Class) {
 		s.Apply([]policy.Class{own, child})
-		in, budget := s.Class("child"), share.budgets["0"]
+		in, budget := s.Class("child"), member.budgets["0"]
 		budget.have, budget.refused = 2, time.Now().Add(time.Hour)
 		s.Told("acme", "")
 		first, begin := &Item{Cost: Cost{Messages: 1}}, time.Now()
@@ -749,13 +749,13 @@ func TestShareRefusesAfterSettling(t *testing.T) {
 
 // why names the store if nothing leaves before it is back, and else the limit.
 func TestWhyTheStoreIsAway(t *testing.T) {
-	shareOf(t, shared20(), func(_ *Shaper, share *fakeShare, c *Class) {
+	withMember(t, shared20(), func(_ *Shaper, member *fakeMember, c *Class) {
 		c.Enter(time.Now(), &Item{Owner: &noting{}, Cost: Cost{Messages: 1}})
-		share.budgets["0"].opens = time.Now().Add(second)
+		member.budgets["0"].opens = time.Now().Add(second)
 		if w := c.Status().Why(time.Now()); len(w.Path) != 1 || w.Path[0].Cause != ByLimit {
 			t.Errorf("it waits for %+v, want the limit", w.Path)
 		}
-		share.budgets["0"].opens = limit.Never
+		member.budgets["0"].opens = limit.Never
 		if w := c.Status().Why(time.Now()); len(w.Path) != 1 || w.Path[0].Cause != ByStore || w.Path[0].Until != limit.Never {
 			t.Errorf("it waits for %+v, want the store", w.Path)
 		}
@@ -766,16 +766,16 @@ func TestWhyTheStoreIsAway(t *testing.T) {
 // without a lock, so it writes nothing that they read.
 func TestReloadKeepsTheSecret(t *testing.T) {
 	c := NewClass(start, perSource(10, classBy(policy.GCRA, "10 packets/s")))
-	c.backing.setShare(&fakeShare{budgets: map[string]*fakeBudget{}})
+	c.backing.setMember(&fakeMember{budgets: map[string]*fakeBudget{}})
 	before := c.keys.secret
-	if c.backing.setShare(&fakeShare{budgets: map[string]*fakeBudget{}}); c.keys.secret != before {
+	if c.backing.setMember(&fakeMember{budgets: map[string]*fakeBudget{}}); c.keys.secret != before {
 		t.Error("the secret was written again")
 	}
 }
 
 // An estimate of a shared class allocates nothing, also while its rate comes back.
 func TestEstimateOfASharedClassAllocatesNothing(t *testing.T) {
-	shareOf(t, adapting(shared20()), func(_ *Shaper, _ *fakeShare, class *Class) {
+	withMember(t, adapting(shared20()), func(_ *Shaper, _ *fakeMember, class *Class) {
 		for range 30 {
 			class.Enter(time.Now(), &Item{Cost: Cost{Messages: 1}})
 		}

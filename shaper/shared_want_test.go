@@ -11,8 +11,8 @@ import (
 // A slot that is not used in time is lost. So nothing asks for one while a window of the class is full, and what waits asks
 // when there is room.
 func TestShareWantsNoSlotForAFullWindow(t *testing.T) {
-	shareOf(t, with(shared20(), limitBy(policy.FixedWindow, "600 messages/h")), func(s *Shaper, share *fakeShare, c *Class) {
-		slots, window := share.budgets["0"], share.budgets["1"]
+	withMember(t, with(shared20(), limitBy(policy.FixedWindow, "600 messages/h")), func(s *Shaper, member *fakeMember, c *Class) {
+		slots, window := member.budgets["0"], member.budgets["1"]
 		for range 3 {
 			c.Enter(time.Now(), &Item{Owner: &noting{}, Cost: Cost{Messages: 1}})
 		}
@@ -35,8 +35,8 @@ func TestShareOfAClosedClass(t *testing.T) {
 	midnight := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when a bubble of synctest begins
 	conf := shared20()
 	conf.Closed = policy.Span{From: midnight.Add(time.Hour), Until: midnight.Add(2 * time.Hour)}
-	shareOf(t, conf, func(s *Shaper, share *fakeShare, c *Class) {
-		b := share.budgets["0"]
+	withMember(t, conf, func(s *Shaper, member *fakeMember, c *Class) {
+		b := member.budgets["0"]
 		c.Enter(time.Now(), &Item{Owner: &noting{}, Cost: Cost{Messages: 1}})
 		for _, want := range []int64{1, 0, 1} {
 			s.Told("acme", "")

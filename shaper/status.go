@@ -94,7 +94,7 @@ func (s Status) Quotas(now time.Time) (all []stats.QuotaReading) {
 	c := s.class
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	if c.passive || c.backing.share != nil {
+	if c.passive || c.backing.member != nil {
 		return nil
 	}
 	parts, limits := limit.Parts(bare(c.limiter)), append(c.conf.Also[:0:0], c.conf.Own())

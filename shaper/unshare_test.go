@@ -17,13 +17,13 @@ func TestGoneClassKeepsItsShare(t *testing.T) {
 	conf := shared20()
 	conf.Algorithm, conf.Burst = policy.Token, policy.Burst{N: 10, Kind: conf.Rate.Kind()}
 	for _, comesBack := range []bool{false, true} {
-		shareOf(t, conf, func(s *Shaper, share *fakeShare, c *Class) {
-			b, o := share.budgets["0"], &noting{}
+		withMember(t, conf, func(s *Shaper, member *fakeMember, c *Class) {
+			b, o := member.budgets["0"], &noting{}
 			c.Join(time.Now(), policy.Conn{})
 			for range 5 {
 				c.Enter(time.Now(), &Item{Owner: o, Cost: Cost{Messages: 1, Bytes: 10}, Held: 10})
 			}
-			s.Shares(nil)
+			s.SetMembers(nil)
 			for range 3 {
 				s.Apply(nil)
 				time.Sleep(time.Minute)
@@ -34,18 +34,18 @@ func TestGoneClassKeepsItsShare(t *testing.T) {
 			b.have = 2
 			s.Told("acme", "")
 			time.Sleep(time.Minute)
-			if n := o.left.Load(); n != 2 || !s.Unshare(share) {
-				t.Fatalf("%d items have left, want 2; the share is used: %v", n, s.Unshare(share))
+			if n := o.left.Load(); n != 2 || !s.Unshare(member) {
+				t.Fatalf("%d items have left, want 2; the member is used: %v", n, s.Unshare(member))
 			}
 			if comesBack {
-				next := &fakeShare{budgets: map[string]*fakeBudget{}}
-				s.Shares(map[string]Share{conf.Name: next})
+				next := &fakeMember{budgets: map[string]*fakeBudget{}}
+				s.SetMembers(map[string]Member{conf.Name: next})
 				shared := conf
 				shared.Shared = "prod"
 				s.Apply([]policy.Class{shared})
 				next.budgets["0"].have = 1
-				if s.Told("acme", ""); s.Unshare(share) || !s.Unshare(next) {
-					t.Errorf("the old share is used: %v, the new one: %v", s.Unshare(share), s.Unshare(next))
+				if s.Told("acme", ""); s.Unshare(member) || !s.Unshare(next) {
+					t.Errorf("the old member is used: %v, the new one: %v", s.Unshare(member), s.Unshare(next))
 				}
 				time.Sleep(time.Minute)
 				if n := o.left.Load(); n != 3 {
@@ -56,15 +56,15 @@ func TestGoneClassKeepsItsShare(t *testing.T) {
 			b.have = 3
 			s.Told("acme", "")
 			time.Sleep(time.Minute)
-			if s.Unshare(share); o.left.Load() != 5 || !s.Unshare(share) {
-				t.Errorf("%d items have left, want 5; the share is used by who is in the class: %v", o.left.Load(), s.Unshare(share))
+			if s.Unshare(member); o.left.Load() != 5 || !s.Unshare(member) {
+				t.Errorf("%d items have left, want 5; the member is used by who is in the class: %v", o.left.Load(), s.Unshare(member))
 			}
 			c.Quit(time.Now())
-			if s.Unshare(share) {
-				t.Error("the share is used, and nobody is in the class")
+			if s.Unshare(member) {
+				t.Error("the member is used, and nobody is in the class")
 			}
 			if _, is := c.limiter.(*shared); is {
-				t.Error("the class has its share still")
+				t.Error("the class has its member still")
 			}
 		})
 	}
@@ -81,7 +81,7 @@ func TestReplacedClassHasNoBurst(t *testing.T) {
 		},
 		"buckets": func(c *policy.Class) { c.Per[0].By = policy.ByConnection },
 	} {
-		shareOf(t, conf, func(s *Shaper, share *fakeShare, c *Class) {
+		withMember(t, conf, func(s *Shaper, member *fakeMember, c *Class) {
 			o := &noting{}
 			c.Join(time.Now(), policy.Conn{})
 			for range 5 {
@@ -90,7 +90,7 @@ func TestReplacedClassHasNoBurst(t *testing.T) {
 			next := conf
 			next.Shared = "prod"
 			change(&next)
-			s.Shares(map[string]Share{conf.Name: &fakeShare{budgets: map[string]*fakeBudget{}}})
+			s.SetMembers(map[string]Member{conf.Name: &fakeMember{budgets: map[string]*fakeBudget{}}})
 			s.Apply([]policy.Class{next})
 			time.Sleep(time.Millisecond)
 			if n := o.left.Load(); n != 0 {
@@ -106,18 +106,18 @@ func TestGoneParentKeepsItsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewOnRuntimeTimer()
 		defer s.Close()
-		share := &fakeShare{budgets: map[string]*fakeBudget{}, slowed: map[string]time.Duration{}, paused: map[string]time.Time{}}
+		member := &fakeMember{budgets: map[string]*fakeBudget{}, slowed: map[string]time.Duration{}, paused: map[string]time.Time{}}
 		above, beneath := shared20(), policy.DefaultClass("sub")
 		above.Algorithm, above.Burst, above.Shared = policy.Token, policy.Burst{N: 100, Kind: above.Rate.Kind()}, "prod"
 		beneath.Parent, beneath.Rate = "acme", rateOf("1000 messages/s")
-		s.Shares(map[string]Share{"acme": share})
+		s.SetMembers(map[string]Member{"acme": member})
 		s.Apply([]policy.Class{above, beneath})
 		c, o := s.Class("sub"), &noting{}
 		c.Join(time.Now(), policy.Conn{})
-		s.Shares(nil)
+		s.SetMembers(nil)
 		s.Apply(nil)
 		time.Sleep(2 * time.Second)
-		used := s.Unshare(share)
+		used := s.Unshare(member)
 		for range 50 {
 			if c.Enter(time.Now(), &Item{Owner: o, Cost: Cost{Messages: 1, Bytes: 10}, Held: 10}) == Leaves {
 				o.left.Add(1)
@@ -125,16 +125,16 @@ func TestGoneParentKeepsItsShare(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		if n := o.left.Load(); !used || n != 0 {
-			t.Fatalf("%d items have left without a grant; the share is used: %v", n, used)
+			t.Fatalf("%d items have left without a grant; the member is used: %v", n, used)
 		}
-		share.budgets["0"].have = 1000
+		member.budgets["0"].have = 1000
 		s.Told("acme", "")
 		time.Sleep(10 * time.Second)
 		if n := o.left.Load(); n != 50 {
 			t.Errorf("%d of 50 items have left with a grant", n)
 		}
-		if c.Quit(time.Now()); s.Unshare(share) {
-			t.Error("the share is used, and nobody is in the classes")
+		if c.Quit(time.Now()); s.Unshare(member) {
+			t.Error("the member is used, and nobody is in the classes")
 		}
 	})
 }
@@ -153,15 +153,15 @@ func TestUnshareWhileASessionEnters(t *testing.T) {
 	}
 	s := NewOnRuntimeTimer()
 	defer s.Close()
-	share := &fakeShare{budgets: map[string]*fakeBudget{}, slowed: map[string]time.Duration{}, paused: map[string]time.Time{}}
-	s.Shares(map[string]Share{"acme": share})
+	member := &fakeMember{budgets: map[string]*fakeBudget{}, slowed: map[string]time.Duration{}, paused: map[string]time.Time{}}
+	s.SetMembers(map[string]Member{"acme": member})
 	s.Apply(confs)
 	acme, sub := s.Class("acme"), s.Class("sub0")
-	s.Shares(nil)
+	s.SetMembers(nil)
 	s.Apply(nil)
 	took := time.Duration(0) // by the last Unshare: the session enters at any moment of the next one
 	for round := range trial.Size(300, 20_000) {
-		acme.Share(time.Now(), share)
+		acme.Share(time.Now(), member)
 		begin := time.Now()
 		at := begin.Add(took * time.Duration(round%100) / 80)
 		it, verdict := &Item{Owner: &noting{}, Cost: Cost{Messages: 1, Bytes: 10}, Held: 10}, make(chan Verdict)
@@ -171,11 +171,11 @@ func TestUnshareWhileASessionEnters(t *testing.T) {
 			sub.Join(time.Now(), policy.Conn{})
 			verdict <- sub.Enter(time.Now(), it)
 		}()
-		used := s.Unshare(share)
+		used := s.Unshare(member)
 		took = time.Since(begin)
 		v := <-verdict
 		if v == Waits && !used {
-			t.Fatalf("round %d: the share was taken while an item waited for a grant", round)
+			t.Fatalf("round %d: the member was taken while an item waited for a grant", round)
 		}
 		sub.Cancel(time.Now(), it)
 		sub.Quit(time.Now())

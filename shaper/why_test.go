@@ -404,7 +404,7 @@ func TestWhyOfAShare(t *testing.T) {
 			defer s.Close()
 			now := time.Now()
 			b := &fakeBudget{opens: now.Add(time.Hour)}
-			share := &fakeShare{budgets: map[string]*fakeBudget{"0": b}}
+			member := &fakeMember{budgets: map[string]*fakeBudget{"0": b}}
 			conf, above, beneath := hour, leakyClass("100 messages/s"), leakyClass("100 messages/s")
 			above.Name, beneath.Name, conf.Parent, beneath.Parent = "above", "beneath", "above", "hour"
 			all := []policy.Class{above, conf, beneath}
@@ -412,12 +412,12 @@ func TestWhyOfAShare(t *testing.T) {
 				conf.Per, conf.Parent = policy.Per{{By: policy.BySource}}, ""
 				all = []policy.Class{conf}
 			}
-			s.Shares(map[string]Share{"hour": share})
+			s.SetMembers(map[string]Member{"hour": member})
 			s.Apply(all)
 			from := s.Class("beneath")
 			if buckets {
 				from = s.Class("hour").Join(now, client(1))
-				share.budgets["0"+keyText(from.key)].opens = b.opens
+				member.budgets["0"+keyText(from.key)].opens = b.opens
 			}
 			for range 2 {
 				if v := from.Enter(now, &Item{Owner: &noting{}, Cost: Cost{Messages: 1}}); v != Waits {
@@ -456,12 +456,12 @@ func TestWhyOfASharedLimit(t *testing.T) {
 			begin := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when a bubble of synctest begins
 			conf.Closed = policy.Span{From: begin, Until: begin.Add(time.Hour)}
 		}
-		shareOf(t, conf, func(s *Shaper, share *fakeShare, class *Class) {
+		withMember(t, conf, func(s *Shaper, member *fakeMember, class *Class) {
 			now := time.Now()
 			for range 2 {
 				class.Enter(now, message(1))
 			}
-			share.budgets["0"].opens, share.budgets["1"].opens = now.Add(c.slots), now.Add(c.window)
+			member.budgets["0"].opens, member.budgets["1"].opens = now.Add(c.slots), now.Add(c.window)
 			h := class.Status().Waits(now)
 			if w := class.Status().Why(now); h == nil || h.Limit != c.limit || len(w.Path) != 1 || w.Path[0].Text != c.text {
 				t.Errorf("%s: it waits for %+v, and Why says %+v, want %s: %s", c.name, h, w.Path, c.limit, c.text)

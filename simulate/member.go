@@ -12,7 +12,7 @@ import (
 	"shaper/unit"
 )
 
-// A member is what one shaper of a fleet has of a shared class: it implements shaper.Share. It has a
+// A member is what one shaper of a fleet has of a shared class: it implements shaper.Member. It has a
 // node for each limit of the class.
 type member struct {
 	conf  policy.Class
@@ -20,9 +20,9 @@ type member struct {
 	nodes []*node
 }
 
-// join makes the run a member of each shared class. It returns the shares by the names of the classes.
-func (r *run) join(scheduled []policy.Class) map[string]shaper.Share {
-	shares := map[string]shaper.Share{}
+// join makes the run a member of each shared class. It returns the members by the names of the classes.
+func (r *run) join(scheduled []policy.Class) map[string]shaper.Member {
+	members := map[string]shaper.Member{}
 	count := 0
 	for _, conf := range scheduled {
 		if conf.Shared == "" {
@@ -33,17 +33,17 @@ func (r *run) join(scheduled []policy.Class) map[string]shaper.Share {
 			m.nodes = append(m.nodes, r.newNode(m, i, limit, count))
 			count++
 		}
-		shares[conf.Name] = m
+		members[conf.Name] = m
 	}
-	return shares
+	return members
 }
 
-// Budget implements shaper.Share.
+// Budget implements shaper.Member.
 func (m *member) Budget(i int, key string) shaper.Budget {
 	return &budget{m.nodes[i].machine.Lease(key), m.nodes[i]}
 }
 
-// Set implements shaper.Share.
+// Set implements shaper.Member.
 func (m *member) Set(all []shaper.Limit) {
 	for i, limit := range limits.All(m.conf.Name, all, m.fleet) {
 		n := m.nodes[i]
@@ -52,13 +52,13 @@ func (m *member) Set(all []shaper.Limit) {
 	}
 }
 
-// Slow implements shaper.Share. No provider says anything in a simulation.
+// Slow implements shaper.Member. No provider says anything in a simulation.
 func (m *member) Slow(string, time.Duration) {}
 
-// PausedUntil implements shaper.Share.
+// PausedUntil implements shaper.Member.
 func (m *member) PausedUntil(key string) time.Time { return m.nodes[0].machine.Pausing(key) }
 
-// Secret implements shaper.Share. All members hash alike, and each time.
+// Secret implements shaper.Member. All members hash alike, and each time.
 func (m *member) Secret() *[32]byte { return new([32]byte) }
 
 // A budget is a lease that lets its node look whether there is something to do.

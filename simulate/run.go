@@ -58,11 +58,11 @@ func newRun(of *simulation, number int, sources []Source) (*run, error) {
 func (r *run) makeClasses(scheduled []policy.Class) {
 	r.byName = make(map[string]*class, len(r.policy.Classes))
 	trees := map[*shaper.Class]*tree{}
-	var shares map[string]shaper.Share
+	var members map[string]shaper.Member
 	if r.stores != nil {
-		shares = r.join(scheduled)
+		members = r.join(scheduled)
 	}
-	for i, made := range shaper.NewSharedTree(r.start, scheduled, shares) {
+	for i, made := range shaper.NewSharedTree(r.start, scheduled, members) {
 		root := made
 		for root.Parent() != nil {
 			root = root.Parent()

@@ -12,8 +12,8 @@ import (
 	"shaper/stats"
 )
 
-// A share is what this process has of a shared class: it implements shaper.Share.
-type share struct {
+// A membership is what this process has of a shared class, as a member of its fleet: it implements shaper.Member.
+type membership struct {
 	// Set by join.
 	class   string
 	name    string // of its members, apart from a number
@@ -25,10 +25,10 @@ type share struct {
 }
 
 // limit returns limit i, as it is in force.
-func (s *share) limit(i int) *shaper.Limit { return &(*s.limits.Load())[i] }
+func (s *membership) limit(i int) *shaper.Limit { return &(*s.limits.Load())[i] }
 
 // fits reports whether the members can take other limits.
-func (s *share) fits(all []shaper.Limit) bool {
+func (s *membership) fits(all []shaper.Limit) bool {
 	in := *s.limits.Load()
 	if len(all) != len(in) {
 		return false
@@ -42,13 +42,13 @@ func (s *share) fits(all []shaper.Limit) bool {
 	return true
 }
 
-// Budget implements shaper.Share.
-func (s *share) Budget(i int, key string) shaper.Budget { return s.members[i].Budget(key) }
+// Budget implements shaper.Member.
+func (s *membership) Budget(i int, key string) shaper.Budget { return s.members[i].Budget(key) }
 
-// Set implements shaper.Share.
-func (s *share) Set(all []shaper.Limit) {
+// Set implements shaper.Member.
+func (s *membership) Set(all []shaper.Limit) {
 	if !s.fits(all) {
-		return // another share follows
+		return // another membership follows
 	}
 	for i, limit := range limits.All(s.class, all, s.store.conf) {
 		s.members[i].Set(limit, limits.Fallback(s.store.conf.Fallback, i)) // it fits
@@ -57,7 +57,7 @@ func (s *share) Set(all []shaper.Limit) {
 }
 
 // pauseLike pauses the class as it was before a reload; nil: there was none. A limit that is new on the store knows of no pause.
-func (s *share) pauseLike(was *share) {
+func (s *membership) pauseLike(was *membership) {
 	if was == nil {
 		return
 	}
@@ -66,16 +66,16 @@ func (s *share) pauseLike(was *share) {
 	}
 }
 
-// Slow implements shaper.Share. All limits know of a pause: other shapers may have only one of them, and a reload may take any
+// Slow implements shaper.Member. All limits know of a pause: other shapers may have only one of them, and a reload may take any
 // of them away.
-func (s *share) Slow(key string, wait time.Duration) {
+func (s *membership) Slow(key string, wait time.Duration) {
 	for _, m := range s.members {
 		m.Slow(key, wait)
 	}
 }
 
-// PausedUntil implements shaper.Share.
-func (s *share) PausedUntil(key string) (until time.Time) {
+// PausedUntil implements shaper.Member.
+func (s *membership) PausedUntil(key string) (until time.Time) {
 	for _, m := range s.members {
 		if of := m.PausedUntil(key); of.After(until) {
 			until = of
@@ -84,11 +84,11 @@ func (s *share) PausedUntil(key string) (until time.Time) {
 	return until
 }
 
-// Secret implements shaper.Share.
-func (s *share) Secret() *[32]byte { return &s.store.secret }
+// Secret implements shaper.Member.
+func (s *membership) Secret() *[32]byte { return &s.store.secret }
 
 // read adds what the process has of limit i of a class to the reading of the fleet.
-func (s *share) read(i int, of *stats.FleetReading) {
+func (s *membership) read(i int, of *stats.FleetReading) {
 	m := s.members[i]
 	status, calls, err := m.Status()
 	counts, leased, failures := m.Counts()
@@ -114,13 +114,13 @@ func (s *share) read(i int, of *stats.FleetReading) {
 }
 
 // mode says where the budget of a class comes from now: that of its limits which has the least.
-func (s *share) mode() fleet.Mode {
+func (s *membership) mode() fleet.Mode {
 	status, _ := s.worst()
 	return status.Mode
 }
 
 // worst returns the status of the limit that has the least, and why the store is away.
-func (s *share) worst() (status fleet.Status, failed error) {
+func (s *membership) worst() (status fleet.Status, failed error) {
 	for i, m := range s.members {
 		if is, _, err := m.Status(); i == 0 || is.Mode > status.Mode {
 			status, failed = is, err
@@ -130,7 +130,7 @@ func (s *share) worst() (status fleet.Status, failed error) {
 }
 
 // describe says where the budget of a class lives, for people.
-func (s *share) describe() string {
+func (s *membership) describe() string {
 	status, err := s.worst()
 	return fmt.Sprintf("fleet %s (%s), ", s.store.conf.Name, strings.Join(s.store.conf.Address, ", ")) + describe(status, err)
 }
