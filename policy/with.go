@@ -23,40 +23,13 @@ func (p *Policy) With(class string, values map[string]string) (with *Policy, war
 	}
 	changed := *p
 	changed.Classes = slices.Clone(p.Classes)
-	for _, key := range sortedKeys(values) {
-		f, err := find(classFields, key)
-		switch {
-		case err != nil:
-		case f.takes&lists != 0:
-			err = complain(onlyInFile, "a list cannot be set")
-		case f.takes == 0, f.decodeTable != nil && strings.HasPrefix(values[key], "{"):
-			err = complain(onlyInFile, "a table cannot be set")
-		default:
-			err = f.set(&changed.Classes[i], values[key])
-		}
-		if err != nil {
-			c := complaintOf(err)
-			r.wrongAt(0, join(join("class", class), key), c.problem, c.allowed)
-		}
-	}
+	was, is := &p.Classes[i], &changed.Classes[i]
+	is.setAll(r, values)
 	_, rate := values["rate"]
 	if rate || values["ceil"] != "" {
-		changed.Classes[i].At = nil // the new value holds at all times
+		is.At = nil // the new value holds at all times
 	}
-	was, is := &p.Classes[i], &changed.Classes[i]
-	switch {
-	case was.Rate.Kind() != is.Rate.Kind():
-		r.wrongAt(0, join(join("class", class), "rate"), fmt.Sprintf("the class counts %v, not %v", was.Rate.Kind(), is.Rate.Kind()),
-			"set a rate of the same unit; the policy file can change the unit")
-	case was.Parent != is.Parent:
-		r.wrongAt(0, join(join("class", class), "parent"), "a live class stays where it is", onlyInFile)
-	case was.Shared != is.Shared:
-		r.wrongAt(0, join(join("class", class), "shared"), "a live class stays in its fleet", onlyInFile)
-	case was.Per != is.Per:
-		r.wrongAt(0, join(join("class", class), "per"), "a live class cannot change what has a bucket", onlyInFile)
-	case was.MaxKeys != is.MaxKeys && p.hasKeys(is.Parent):
-		r.wrongAt(0, join(join("class", class), "max_keys"), fmt.Sprintf("%q has keys, and so have the classes beneath it", is.Parent), fmt.Sprintf("set it of %q", is.Parent))
-	default:
+	if p.mayBecome(r, was, is) {
 		limits := timesChecker{check(r, &changed)}
 		if is.Window == was.Window && is.Algorithm == was.Algorithm { // else it begins with another window anyway
 			limits.sameWindow(is.limitKey(), was, is.Limit(), "set window=%v too, or a rate for each %[1]v")
@@ -69,6 +42,49 @@ func (p *Policy) With(class string, values map[string]string) (with *Policy, war
 		return nil, nil, r.errs
 	}
 	return &changed, r.warnings, nil
+}
+
+// setAll sets keys of the class. It reports those that cannot be set.
+func (c *Class) setAll(r *report, values map[string]string) {
+	name := c.Name
+	for _, key := range sortedKeys(values) {
+		f, err := find(classFields, key)
+		switch {
+		case err != nil:
+		case f.takes&lists != 0:
+			err = complain(onlyInFile, "a list cannot be set")
+		case f.takes == 0, f.decodeTable != nil && strings.HasPrefix(values[key], "{"):
+			err = complain(onlyInFile, "a table cannot be set")
+		default:
+			err = f.set(c, values[key])
+		}
+		if err != nil {
+			c := complaintOf(err)
+			r.wrongAt(0, join(join("class", name), key), c.problem, c.allowed)
+		}
+	}
+}
+
+// mayBecome reports whether a live class can become what another policy says. If not, it reports the
+// first key that stands in the way.
+func (p *Policy) mayBecome(r *report, was, is *Class) bool {
+	wrong := func(key, problem, allowed string) bool {
+		r.wrongAt(0, join(join("class", was.Name), key), problem, allowed)
+		return false
+	}
+	switch {
+	case was.Rate.Kind() != is.Rate.Kind():
+		return wrong("rate", fmt.Sprintf("the class counts %v, not %v", was.Rate.Kind(), is.Rate.Kind()), "set a rate of the same unit; the policy file can change the unit")
+	case was.Parent != is.Parent:
+		return wrong("parent", "a live class stays where it is", onlyInFile)
+	case was.Shared != is.Shared:
+		return wrong("shared", "a live class stays in its fleet", onlyInFile)
+	case was.Per != is.Per:
+		return wrong("per", "a live class cannot change what has a bucket", onlyInFile)
+	case was.MaxKeys != is.MaxKeys && p.hasKeys(is.Parent):
+		return wrong("max_keys", fmt.Sprintf("%q has keys, and so have the classes beneath it", is.Parent), fmt.Sprintf("set it of %q", is.Parent))
+	}
+	return true
 }
 
 // hasKeys reports whether the class of a name has a bucket for each key.
