@@ -172,34 +172,9 @@ func (s *Shaper) Apply(confs []policy.Class) (gone []*Class) {
 	for _, c := range back {
 		old[c.name] = c
 	}
-	s.classes = make(map[string]*Class, len(confs))
-	for _, conf := range parentsFirst(confs) {
-		c, member := old[conf.Name], s.members[conf.Name]
-		switch {
-		case c == nil:
-			c = s.NewClass(conf)
-			c.backing.ledger = s.ledger // Set makes the class use it
-		case c.IsReplacedBy(conf), c.keys.hashesOtherwise(member), c.keys.standOtherwise(parentOf(&conf, s.classes)):
-			c = succeed(now, c, conf)
-		default:
-			delete(old, conf.Name)
-		}
-		c.backing.setMember(member)
-		s.classes[conf.Name] = c
-	}
-	s.sorted = sortedByName(s.classes)
-	gone = s.gone.used()
+	s.adopt(now, confs, old)
 	removed := slices.Collect(maps.Values(old))
-	for _, c := range removed {
-		if s.gone.add(now, c, s.classes[c.name] != nil); s.gone[c].replaced {
-			c.disown(now)
-		}
-		c.backing.keepIn(now, nil)
-	}
-	gone = append(gone, removed...)
-	for _, c := range gone {
-		c.keepOut()
-	}
+	gone = s.remove(now, removed)
 	s.move(now, append(s.moves(confs), s.movesOfGone()...))
 	for _, c := range removed { // what is in flight of their children has moved with these
 		if c.heir != nil {
@@ -216,6 +191,44 @@ func (s *Shaper) Apply(confs []policy.Class) (gone []*Class) {
 		is.LetIn()
 	}
 	s.forget(now)
+	return gone
+}
+
+// adopt makes the classes of a policy those of s. An old class that goes on is taken from old; one that is
+// replaced, or has no place in the policy, stays there. The lock is held.
+func (s *Shaper) adopt(now time.Time, confs []policy.Class, old map[string]*Class) {
+	s.classes = make(map[string]*Class, len(confs))
+	for _, conf := range parentsFirst(confs) {
+		c, member := old[conf.Name], s.members[conf.Name]
+		switch {
+		case c == nil:
+			c = s.NewClass(conf)
+			c.backing.ledger = s.ledger // Set makes the class use it
+		case c.IsReplacedBy(conf), c.keys.hashesOtherwise(member), c.keys.standOtherwise(parentOf(&conf, s.classes)):
+			c = succeed(now, c, conf)
+		default:
+			delete(old, conf.Name)
+		}
+		c.backing.setMember(member)
+		s.classes[conf.Name] = c
+	}
+	s.sorted = sortedByName(s.classes)
+}
+
+// remove makes classes be gone. It returns them, and before them those that were gone already and in which
+// somebody may be. The lock is held.
+func (s *Shaper) remove(now time.Time, classes []*Class) (gone []*Class) {
+	gone = s.gone.used()
+	for _, c := range classes {
+		if s.gone.add(now, c, s.classes[c.name] != nil); s.gone[c].replaced {
+			c.disown(now)
+		}
+		c.backing.keepIn(now, nil)
+	}
+	gone = append(gone, classes...)
+	for _, c := range gone {
+		c.keepOut()
+	}
 	return gone
 }
 
