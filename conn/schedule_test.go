@@ -101,7 +101,7 @@ func newTheatre(t *testing.T, protocol string) *theatre {
 	return w
 }
 
-// A run is one schedule.
+// A schedule is what happens to one session.
 type schedule struct {
 	*theatre
 	*rand.Rand
