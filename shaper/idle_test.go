@@ -7,29 +7,31 @@ import (
 
 	"pgregory.net/rapid"
 
-	"shaper/limit"
 	"shaper/policy"
 )
 
 // A modelKey is what a class is to remember of a key.
 type modelKey struct {
-	inUse bool
-	until time.Time
-	next  time.Time // when a unit may leave
+	inUse  bool
+	until  time.Time
+	next   time.Time // when a unit may leave
+	within time.Time // when it is within its assured rate
 }
 
 // What is remembered of keys is as in a map, whatever comes, goes, is forgotten and is changed by a reload; and no key
 // is forgotten late.
 func TestIdleKeysAreAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		one := classBy(policy.GCRA, "1 packets/s")
-		paces := []pace{paceOf(one), paceOf(with(one, limitBy(policy.FixedWindow, "5 packets/min"), limitBy(policy.SlidingWindow, "20 packets/min")))}
+		one := ceiling("1 packets/s", classBy(policy.GCRA, "30 packets/min"))
+		log := ceiling("20 packets/min", classBy(policy.SlidingLog, "10 packets/min"))
+		paces := []pace{paceOf(one), paceOf(log), paceOf(with(one, limitBy(policy.FixedWindow, "5 packets/min"), limitBy(policy.SlidingWindow, "20 packets/min")))}
 		p, now := rapid.SampledFrom(paces).Draw(t, "pace"), start
 		idle := newIdleKeys(now, 1+p.further())
 		model := map[policy.Key]*modelKey{}
-		note := func(key policy.Key, l limit.Limiter) {
-			if m, _ := l.Memory(now); m.Until.After(now) {
-				model[key] = &modelKey{until: m.Until, next: l.Next(now, 0, 1)}
+		note := func(key policy.Key, s bucketState) {
+			m, _ := s.limiter.Memory(now)
+			if until := later(m.Until, s.assured.Next()); until.After(now) {
+				model[key] = &modelKey{until: until, next: s.limiter.Next(now, 0, 1), within: s.assured.Next()}
 			} else {
 				delete(model, key)
 			}
@@ -55,16 +57,19 @@ func TestIdleKeysAreAMap(t *testing.T) {
 			switch rapid.SampledFrom([]string{"message", "message", "message", "join", "forget", "reload"}).Draw(t, "step") {
 			case "message", "join":
 				forget(2)
-				l := p.idle(now)
+				s := bucketState{p.idle(now), p.assure(now, nil)}
 				i := idle.find(key)
 				known := i != 0
 				if known != (model[key] != nil) {
 					t.Fatalf("at %v a key is known: %v", now.Sub(start), known)
 				}
 				if m := model[key]; known && !m.inUse {
-					l = restore(now, idle.kept(idle.entry(i)), &p).limiter
-					if got := l.Next(now, 0, 1); !got.Equal(m.next) && (got.After(now) || m.next.After(now)) {
+					s = restore(now, idle.kept(idle.entry(i)), &p)
+					if got := s.limiter.Next(now, 0, 1); !later(got, now).Equal(later(m.next, now)) {
 						t.Fatalf("at %v a key may send at %v, want %v", now.Sub(start), got.Sub(start), m.next.Sub(start))
+					}
+					if got := s.assured.Next(); !got.Equal(m.within) {
+						t.Fatalf("at %v a key is within its assured rate at %v, want %v", now.Sub(start), got.Sub(start), m.within.Sub(start))
 					}
 					m.inUse = true
 				}
@@ -76,23 +81,25 @@ func TestIdleKeysAreAMap(t *testing.T) {
 					break
 				}
 				if rapid.Bool().Draw(t, "gives back") { // so that it is forgotten sooner than it was to be
-					l = p.idle(now)
+					s.limiter = p.idle(now)
 				}
-				l.Take(now, now, rapid.Int64Range(0, 5).Draw(t, "units"))
+				s.limiter.Take(now, now, rapid.Int64Range(0, 5).Draw(t, "units"))
+				s.assured.Take(now, now, rapid.Int64Range(0, 5).Draw(t, "assured units"))
 				idle.entry(i).setBucket(0)
-				idle.put(now, i, bucketState{limiter: l})
-				note(key, l)
+				idle.put(now, i, s)
+				note(key, s)
 			case "forget":
 				forget(math.MaxInt)
 			case "reload":
 				next := rapid.SampledFrom(paces).Draw(t, "next pace")
 				idle.change(now, 1+next.further(), func(kept keptState) bucketState {
-					l := next.takeOver(now, restore(now, kept, &p).limiter, &p, p.rate)
-					l.Take(now, now, 1)
-					return bucketState{limiter: l}
+					s := restore(now, kept, &p)
+					s.limiter, s.assured = next.takeOver(now, s.limiter, &p, p.rate), next.assure(now, s.assured)
+					s.limiter.Take(now, now, 1)
+					return s
 				})
 				p = next
-				idle.each(func(key policy.Key, kept keptState) { note(key, restore(now, kept, &p).limiter) })
+				idle.each(func(key policy.Key, kept keptState) { note(key, restore(now, kept, &p)) })
 			}
 			if idle.len() != len(model) {
 				t.Fatalf("at %v there are %d entries, want %d", now.Sub(start), idle.len(), len(model))
