@@ -209,15 +209,14 @@ func (s *idleKeys) change(now time.Time, limits int, to func(keptState) bucketSt
 	if entrySize(limits) != size {
 		s.resize(entrySize(limits))
 	}
+	s.order = reviews{} // if all got another review beside the one that they have, half of them would not count
 	for i := range s.entries() {
 		e := s.entry(i)
 		if e.bucket() != 0 {
-			continue
-		}
-		before := e.until()
-		if _, empty := s.fill(e, now, to(s.kept(entryIn(old, i, size)))); empty {
+			e.setUntil(math.MaxInt64) // it has no review
+		} else if _, empty := s.fill(e, now, to(s.kept(entryIn(old, i, size)))); empty {
 			s.remove(i)
-		} else if e.until() < before {
+		} else {
 			s.reviewAtEnd(i)
 		}
 	}

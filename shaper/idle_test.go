@@ -134,6 +134,34 @@ func TestReviewsDoNotPileUp(t *testing.T) {
 	}
 }
 
+// A reload that lets all keys be forgotten sooner leaves no reviews behind that do not count: to drop those of a million keys
+// takes a while, and would hold up a message.
+func TestReloadLeavesTheReviewsThatCount(t *testing.T) {
+	const keys = 3 * chunkSize
+	slow, fast := paceOf(classBy(policy.GCRA, "1 packets/min")), paceOf(classBy(policy.GCRA, "1 packets/s"))
+	idle := newIdleKeys(start, 1)
+	per := policy.Per{{By: policy.BySource, IPv4: 32}}
+	for n := range keys {
+		who := client(n)
+		l := slow.idle(start)
+		l.Take(start, start, 1)
+		idle.remember(start, per.Key(&who, nil), bucketState{limiter: l})
+	}
+	for _, p := range []*pace{&fast, &slow} {
+		idle.change(start, 1, func(keptState) bucketState {
+			l := p.idle(start)
+			l.Take(start, start, 1)
+			return bucketState{limiter: l}
+		})
+		if idle.order.n != keys {
+			t.Errorf("%d reviews of %d keys", idle.order.n, keys)
+		}
+	}
+	if idle.forget(at(time.Minute), math.MaxInt); idle.len() != 0 || idle.order.n != 0 {
+		t.Errorf("%d entries and %d reviews remain", idle.len(), idle.order.n)
+	}
+}
+
 // A review that is older than all numbers of reviews finds an entry that is free by now.
 func TestReviewOfAFreeEntry(t *testing.T) {
 	p := paceOf(classBy(policy.GCRA, "1 packets/s"))
