@@ -18,6 +18,34 @@ type modelKey struct {
 	within time.Time // when it is within its assured rate
 }
 
+// A keyModel is what idleKeys are to remember.
+type keyModel map[policy.Key]*modelKey
+
+// note notes what a key that nobody uses has used at now.
+func (m keyModel) note(now time.Time, key policy.Key, s bucketState) {
+	memory, _ := s.limiter.Memory(now)
+	if until := later(memory.Until, s.assured.Next()); until.After(now) {
+		m[key] = &modelKey{until: until, next: s.limiter.Next(now, 0, 1), within: s.assured.Next()}
+	} else {
+		delete(m, key)
+	}
+}
+
+// forget makes idle look at most reviews, and fails unless it forgets those keys that are due, and no others.
+func (m keyModel) forget(t *rapid.T, idle *idleKeys, now time.Time, most int) {
+	more := idle.forget(now, most)
+	for key, k := range m {
+		switch gone := idle.find(key) == 0; {
+		case gone && (k.inUse || k.until.After(now)):
+			t.Fatalf("at %v a key is forgotten that is to be remembered until %v", now.Sub(start), k.until.Sub(start))
+		case gone:
+			delete(m, key)
+		case !more && !k.inUse && !k.until.After(now):
+			t.Fatalf("at %v a key is remembered that was to be until %v", now.Sub(start), k.until.Sub(start))
+		}
+	}
+}
+
 // What is remembered of keys is as in a map, whatever comes, goes, is forgotten and is changed by a reload; and no key
 // is forgotten late.
 func TestIdleKeysAreAMap(t *testing.T) {
@@ -27,28 +55,7 @@ func TestIdleKeysAreAMap(t *testing.T) {
 		paces := []pace{paceOf(one), paceOf(log), paceOf(with(one, limitBy(policy.FixedWindow, "5 packets/min"), limitBy(policy.SlidingWindow, "20 packets/min")))}
 		p, now := rapid.SampledFrom(paces).Draw(t, "pace"), start
 		idle := newIdleKeys(now, 1+p.further())
-		model := map[policy.Key]*modelKey{}
-		note := func(key policy.Key, s bucketState) {
-			m, _ := s.limiter.Memory(now)
-			if until := later(m.Until, s.assured.Next()); until.After(now) {
-				model[key] = &modelKey{until: until, next: s.limiter.Next(now, 0, 1), within: s.assured.Next()}
-			} else {
-				delete(model, key)
-			}
-		}
-		forget := func(most int) {
-			more := idle.forget(now, most)
-			for key, m := range model {
-				switch gone := idle.find(key) == 0; {
-				case gone && (m.inUse || m.until.After(now)):
-					t.Fatalf("at %v a key is forgotten that is to be remembered until %v", now.Sub(start), m.until.Sub(start))
-				case gone:
-					delete(model, key)
-				case !more && !m.inUse && !m.until.After(now):
-					t.Fatalf("at %v a key is remembered that was to be until %v", now.Sub(start), m.until.Sub(start))
-				}
-			}
-		}
+		model := keyModel{}
 		for range rapid.IntRange(1, 100).Draw(t, "steps") {
 			now = now.Add(time.Duration(rapid.SampledFrom([]int{0, 0, 1, 500, 5000, 100_000}).Draw(t, "pause")) * ms)
 			who := client(rapid.IntRange(0, 10).Draw(t, "key"))
@@ -56,7 +63,7 @@ func TestIdleKeysAreAMap(t *testing.T) {
 			key := per.Key(&who, nil)
 			switch rapid.SampledFrom([]string{"message", "message", "message", "join", "forget", "reload"}).Draw(t, "step") {
 			case "message", "join":
-				forget(2)
+				model.forget(t, &idle, now, 2)
 				s := bucketState{p.idle(now), p.assure(now, nil)}
 				i := idle.find(key)
 				known := i != 0
@@ -87,9 +94,9 @@ func TestIdleKeysAreAMap(t *testing.T) {
 				s.assured.Take(now, now, rapid.Int64Range(0, 5).Draw(t, "assured units"))
 				idle.entry(i).setBucket(0)
 				idle.put(now, i, s)
-				note(key, s)
+				model.note(now, key, s)
 			case "forget":
-				forget(math.MaxInt)
+				model.forget(t, &idle, now, math.MaxInt)
 			case "reload":
 				next := rapid.SampledFrom(paces).Draw(t, "next pace")
 				idle.change(now, 1+next.further(), func(kept keptState) bucketState {
@@ -99,7 +106,7 @@ func TestIdleKeysAreAMap(t *testing.T) {
 					return s
 				})
 				p = next
-				idle.each(func(key policy.Key, kept keptState) { note(key, restore(now, kept, &p)) })
+				idle.each(func(key policy.Key, kept keptState) { model.note(now, key, restore(now, kept, &p)) })
 			}
 			if idle.len() != len(model) {
 				t.Fatalf("at %v there are %d entries, want %d", now.Sub(start), idle.len(), len(model))
