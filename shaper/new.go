@@ -98,7 +98,7 @@ func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 	if old.kind == next.kind && old.keys == nil && next.keys == nil {
 		goOn(now, next, old, conf, &p)
 	} else {
-		known = true // nothing has left next, so there is nothing that the fleet does not know
+		known = true // nothing has left the new class, so there is nothing that the fleet does not know
 	}
 	next.waker, next.former = old.waker, old
 	next.backing.ledger, next.backing.known = old.backing.ledger, known

@@ -12,9 +12,10 @@ import (
 // adapt it slows down.
 //
 // With adapt, a class that has been throttled goes on at half its pace, and gets a sixteenth of
-// its rate back every ten seconds: additive increase, multiplicative decrease (Chiu and Jain, 1989). It always keeps a sixteenth of its rate, and a window
-// always holds at least one unit. At that floor only the pauses slow the class down, as
-// only its timer slows down TCP with a window of one segment.
+// its rate back every ten seconds: additive increase, multiplicative decrease (Chiu and Jain, 1989).
+// It always keeps a sixteenth of its rate, and a window always holds at least one unit. At that
+// floor only the pauses slow the class down, as only its timer slows down TCP with a window of one
+// segment.
 //
 // What waits leaves in finite time, whatever the provider signals. A signal delays it by
 // on_throttle.max at most. After the last signal the class pauses for at most
