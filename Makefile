@@ -1,8 +1,9 @@
 # make run    builds and runs shaper with shaper.toml
 # make build  builds bin/shaper, with the playground at /play
 # make playground  writes the playground as static files to bin/playground, for any web server
-# make test   lint, and all tests: some 4 minutes, and 8 if all is built anew
+# make test   lint, and all tests: some 7 minutes, and 11 if all is built anew
 # make fuzz   runs each fuzz target with FUZZTIME inputs, for example FUZZTIME=1000000x
+# make schedules  runs the random schedules of sessions, messages and fleets at full size, some 5 minutes
 # make soak   as root: repeats all tests at full size for SOAK seconds, and prints their figures
 # make lint   gofmt, vet, staticcheck
 # make kernel as root: the tests of the kernel engine at full size, some 4 minutes
@@ -66,7 +67,7 @@ build = play=$$(mktemp -d) && trap 'rm -rf "$$play"' EXIT && $(call program,$$pl
 	echo '{"Replace": {$(call overlaid,play.wasm.gz), $(call overlaid,wasm_exec.js)}}' >"$$play/overlay.json" && \
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -overlay "$$play/overlay.json" $(1)
 
-.PHONY: build playground install uninstall deb rpm dist image test-packages run test soak kernel uml demo-kannel demo-fleet pictures bench bench-go growth lint fuzz deps
+.PHONY: schedules build playground install uninstall deb rpm dist image test-packages run test soak kernel uml demo-kannel demo-fleet pictures bench bench-go growth lint fuzz deps
 
 run:
 	$(GO) run ./cmd/shaper run
@@ -127,6 +128,11 @@ test: deps lint
 	   $(GOTEST) -count=1 -parallel 8 -skip '$(quiet)' ./tests; \
 	   wait; \
 	   $(GOTEST) -count=1 -parallel 8 -run '$(quiet)' ./tests; } | $(TALLY)
+
+# Random schedules look for what nobody has thought of: the more, the better. `make test` runs some of them.
+schedules: export GOFLAGS += -trimpath
+schedules:
+	@FULL=1 $(GOTEST) -run RandomSchedules $$(grep -rl --include='*_test.go' '^func TestRandomSchedules' . | xargs -n 1 dirname | sort -u) | $(TALLY)
 
 # Repeats all tests at full size until SOAK seconds have passed or a test fails. Packages run
 # one after the other, and QUIET tests without the others of theirs, so that the machine is quiet

@@ -150,7 +150,7 @@ func TestRandomSchedulesOfFaults(t *testing.T) {
 	if trial.Raced {
 		t.Skip("the simulation has one goroutine")
 	}
-	steps := trial.Size(10_000_000, 100_000_000)
+	steps := trial.Size(2_000_000, 20_000_000)
 	all := scenarios(t)
 	events, departures := 0, 0
 	for seed := uint64(1); events < steps; seed++ {
