@@ -99,6 +99,20 @@ func (a *absence) setOwn(now time.Time) {
 	a.own.Burst = m.class.Burst * m.link.share / whole
 }
 
+// adopt makes a call one to the member's own store, which has no other members, and gives it a number by which that store
+// knows a later call.
+func (a *absence) adopt(c *Call) {
+	a.calls++
+	c.Class, c.Number, c.Lead, c.Fence, c.Share = &a.own, a.calls, 0, 0, 0
+}
+
+// ends returns when a window has ended for all members that ends at a time of the store's clock.
+func (a *absence) ends(at Stamp) time.Time {
+	k := &a.machine.link
+	ends := k.clock.local(at)
+	return ends.Add(a.doubt(ends) + k.tooVague)
+}
+
 // doubt returns how far the times of a grant may be wrong. It is 0 for a rate of the fallback: a member keeps
 // to that rate by its own clock, even if it has never known the clock of the store.
 func (a *absence) doubt(now time.Time) time.Duration {

@@ -13,7 +13,7 @@ func (l *Lease) poll(now time.Time) (c Call, ok bool) {
 	if c, ok = m.absence.entrust(now, l); ok || m.mode == Stopped {
 		return c, ok
 	}
-	if l.lapse(now) && m.mode == FromStore { // before its turn came
+	if l.spent.lapse(now) && m.mode == FromStore { // before its turn came
 		m.owing--
 	}
 	l.drop(now, false)
@@ -23,11 +23,11 @@ func (l *Lease) poll(now time.Time) (c Call, ok bool) {
 	if c, ok = l.giveBack(now); ok {
 		return c, true
 	}
-	owes := m.mode == FromStore && l.owes(now)
+	owes := m.mode == FromStore && l.spent.owes(now)
 	if owes && !m.link.informed() {
 		return c, false // a beat comes first: it says which window is open, and whether the store has lost what it knew
 	}
-	if m.mode == FromStore && l.told != m.recover && now.Before(l.usedUntil) || owes && !now.Before(m.recovered) {
+	if m.mode == FromStore && l.usage.isNews(now, m.recover) || owes && !now.Before(m.recovered) {
 		return l.take(now, 0, 0), true
 	}
 	if owes {
@@ -175,7 +175,7 @@ func (l *Lease) take(now time.Time, wanted, need int64) Call {
 		c.From, c.To = m.class.windowOf(m.link.clock.stamp(now))
 	}
 	if m.mode == OnShare {
-		c.Number = l.nextNumber(&c)
+		m.absence.adopt(&c)
 		if l.heir != m.absence.heir {
 			l.heir = m.absence.heir
 			if n := m.absence.spoilt(now); n > 0 {
@@ -186,7 +186,7 @@ func (l *Lease) take(now time.Time, wanted, need int64) Call {
 	}
 	// A repeated number gets the same as before, and nothing else: slots that are over by now, and
 	// the store would not hear of what was spent.
-	if over := m.class.Algorithm == Slots && now.Sub(l.takenAt) > m.class.timing().horizon+m.late.slot; over || !l.repeat || l.owes(now) {
+	if over := m.class.Algorithm == Slots && now.Sub(l.takenAt) > m.class.timing().horizon+m.late.slot; over || !l.repeat || l.spent.owes(now) {
 		l.number++
 		l.takenAt = now
 	}
@@ -195,28 +195,13 @@ func (l *Lease) take(now time.Time, wanted, need int64) Call {
 	return c
 }
 
-// nextNumber returns the number of a call, by which the store knows a later one. It makes a call to the member's own store
-// fit for that: it has no other members.
-func (l *Lease) nextNumber(c *Call) int64 {
-	if l.machine.mode != OnShare {
-		l.number++
-		return l.number
-	}
-	a := &l.machine.absence
-	a.calls++
-	c.Class, c.Lead, c.Fence, c.Share = &a.own, 0, 0, 0
-	return a.calls
-}
-
 // testify adds to a call what the member knows of the window. What has left at the share of the member comes later, when
 // the store knows what all members have seen used. The store takes the largest number that they say, and adds what each of
 // them has spent.
 func (l *Lease) testify(now time.Time, c *Call) {
-	if now.Before(l.usedUntil) {
-		c.Known, c.Lasts = l.stillUsed(now), l.usedUntil.Sub(now)
-		l.told = l.machine.recover
-	}
-	if l.owes(now) && !now.Before(l.machine.recovered) {
+	m := l.machine
+	c.Known, c.Lasts = l.usage.tell(now, &m.class, m.recover)
+	if l.spent.owes(now) && !now.Before(m.recovered) {
 		c.Spent = l.spent.uses(now)
 	}
 }
@@ -227,8 +212,8 @@ func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 	m := l.machine
 	if !local {
 		m.rivals = r.Line + 1
+		l.usage.learn(now, &m.class, &m.link.clock, r)
 	}
-	l.know(now, r, local)
 	if r.Units == 0 {
 		if c.Wanted > 0 {
 			l.refused(now, c.Need, m.link.clock.local(r.Till), local)
@@ -257,7 +242,7 @@ func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 		}
 	}
 	if paid := l.add(b); local && paid > 0 {
-		l.spend(now, paid, b.ends)
+		l.spent.spend(now, &m.class, paid, m.absence.ends(b.ends))
 	}
 	m.wake(l, now)
 	m.changed(l, now)
@@ -275,34 +260,6 @@ func (l *Lease) refused(now time.Time, need int64, until time.Time, local bool) 
 	}
 }
 
-// know notes how much of the window is used. An answer that does not say how much is used names fewer units than it grants,
-// or none.
-func (l *Lease) know(now time.Time, r *Reply, local bool) {
-	m := l.machine
-	if local || m.class.Algorithm == Slots || r.Used < max(r.Units, 1) {
-		return
-	}
-	l.used = r.Used
-	if m.class.Algorithm == SlidingLog {
-		l.usedUntil = now.Add(m.class.Window + m.class.Window/64)
-		return
-	}
-	_, to := m.class.windowOf(r.Now)
-	l.usedUntil = m.link.clock.local(max(r.Till, to)) // a refusal may ask the member to come again sooner
-	if m.class.Algorithm == SlidingWindow {
-		l.usedUntil = l.usedUntil.Add(m.class.Window)
-	}
-}
-
-// stillUsed returns how much counts at now of what was used of the window. Of a sliding window that is over, it is less and less.
-func (l *Lease) stillUsed(now time.Time) int64 {
-	class := &l.machine.class
-	if class.Algorithm == SlidingWindow {
-		return class.faded(l.used, l.usedUntil.Sub(now))
-	}
-	return l.used
-}
-
 // giveBack returns the call that gives units of a window back that nobody wants, or that have not left in
 // time.
 func (l *Lease) giveBack(now time.Time) (c Call, ok bool) {
@@ -316,7 +273,12 @@ func (l *Lease) giveBack(now time.Time) (c Call, ok bool) {
 		return c, false
 	}
 	c = m.call(now, Back, l.key)
-	c.Number, c.Wanted, c.From = l.nextNumber(&c), b.remaining(), b.from
+	if c.Wanted, c.From = b.remaining(), b.from; m.mode == OnShare {
+		m.absence.adopt(&c)
+	} else {
+		l.number++
+		c.Number = l.number
+	}
 	l.counts.Returned += b.remaining()
 	b.used = b.units
 	l.shift()

@@ -93,8 +93,8 @@ func (l *Lease) expect(now time.Time, n int64) time.Time {
 		return l.estimate(now, n)
 	}
 	room := m.class.Limit()
-	if now.Before(l.usedUntil) {
-		room -= l.used
+	if l.usage.counts(now) {
+		room -= l.usage.units
 	}
 	have, _ := l.inHand(now)
 	from := now
@@ -104,5 +104,5 @@ func (l *Lease) expect(now time.Time, n int64) time.Time {
 	if room += have; n < room {
 		return from
 	}
-	return limit.After(latest(from, l.usedUntil), m.class.Rate.Time(max(n-room, 0)))
+	return limit.After(latest(from, l.usage.until), m.class.Rate.Time(max(n-room, 0)))
 }

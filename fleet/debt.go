@@ -36,7 +36,7 @@ func (a *absence) keep(now time.Time, debts []Debt) {
 		if m.class.Algorithm == SlidingWindow {
 			d.Units = m.class.faded(d.Units, d.Until.Sub(now))
 		}
-		l.spent.owe(now, m.class, d.Units, d.Until)
+		l.spent.owe(now, &m.class, d.Units, d.Until)
 		m.owing++
 		m.wake(l, now)
 	}
@@ -53,17 +53,8 @@ func (l *Lease) Owe(now time.Time, units int64, until time.Time) {
 	if len(l.spent) == 0 && m.mode == FromStore {
 		m.owing++
 	}
-	l.spent.owe(now, m.class, units, until)
+	l.spent.owe(now, &m.class, units, until)
 	m.wake(l, now)
-}
-
-// owe adds units of a class that count until a time. When they left is not known.
-func (s *spending) owe(now time.Time, class Class, units int64, until time.Time) {
-	left := now
-	if class.Algorithm == SlidingLog && until.Sub(now) < class.Window {
-		left = until.Add(-class.Window)
-	}
-	s.note(spent{units: units, left: left, until: until}, 0)
 }
 
 // entrust returns the call that makes a ledger keep what Owe has said. If the process starts again before the store has
@@ -86,7 +77,7 @@ func (a *absence) entrust(now time.Time, l *Lease) (c Call, ok bool) {
 // debtors returns the leases of which the store has yet to hear what has left at the share.
 func (a *absence) debtors(now time.Time) (all []*Lease) {
 	for _, l := range a.machine.leases {
-		if l.owes(now) {
+		if l.spent.owes(now) {
 			all = append(all, l)
 		}
 	}

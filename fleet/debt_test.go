@@ -61,8 +61,8 @@ func TestLogCountsByTheSlowerClock(t *testing.T) {
 	a := &alone{t: t, now: time.Unix(1_760_000_000, 0), store: Model{ID: "0"}, disk: map[string]Debt{}}
 	a.join(Class{Name: "a", Algorithm: SlidingLog, Rate: mustRate(t, "600 messages/min"), Window: time.Minute}, "m", 1)
 	l := a.m.Lease("")
-	l.spend(a.now, 1, 0)
-	if later := a.now.Add(time.Minute + time.Minute*drift/1_000_000); !l.owes(later) {
+	l.spent.spend(a.now, &a.m.class, 1, a.m.absence.ends(0))
+	if later := a.now.Add(time.Minute + time.Minute*drift/1_000_000); !l.spent.owes(later) {
 		t.Error("a unit is forgotten that may count at the store")
 	}
 }

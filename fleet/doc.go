@@ -94,6 +94,7 @@
 //	                     it holds, when the provider wants nothing, the deadlines of others, what
 //	                     leaves while the store is away, and what a ledger keeps of that
 //	spent                what has left of the share, and when
+//	usage                how much of a window is used, as the store has said
 //	hand                 what a lease has been granted
 //	items                what the next items need
 //	link                 whether the store answers, and what it knows of the member

@@ -51,7 +51,7 @@ func TestManyKeys(t *testing.T) {
 func BenchmarkBudget(b *testing.B) {
 	l := newLeased(b)
 	m := &Member{kick: make(chan struct{}, 1), machine: l.machine}
-	budget := &Budget{m, l.lease}
+	budget := &Budget{member: m, lease: l.lease}
 	b.ReportAllocs()
 	for b.Loop() {
 		for budget.lease.Next(l.now, 0, 1).After(l.now) {

@@ -18,6 +18,7 @@ import (
 // A Lease is not safe for concurrent use, nor beside a call of its Machine.
 type Lease struct {
 	hand
+	forgetful
 	key    string
 	end    slotTime  // of the last block that the store has granted
 	paused time.Time // the provider wants nothing of the key before
@@ -38,14 +39,12 @@ type Lease struct {
 	takenAt time.Time // when the Take was sent first
 
 	// What is known of the window.
-	used      int64 // units
-	usedUntil time.Time
-	told      Stamp // Machine.recover when the store was told this
-	spent     spending
-	heir      *Model // the store of the member's own that knows this lease
-	grant     *grant // of that store, and waits for a ledger; nil: nothing does
-	kept      Debt   // a ledger has it
-	noted     bool   // a ledger was asked to keep a debt, and not to forget it
+	usage usage
+	spent spending
+	heir  *Model // the store of the member's own that knows this lease
+	grant *grant // of that store, and waits for a ledger; nil: nothing does
+	kept  Debt   // a ledger has it
+	noted bool   // a ledger was asked to keep a debt, and not to forget it
 
 	alarm
 }
@@ -118,7 +117,7 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 			l.note(b, took)
 		}
 		if n -= took; l.held[b].local && took > 0 {
-			l.spend(now, took, l.held[b].ends)
+			l.spent.spend(now, &m.class, took, m.absence.ends(l.held[b].ends))
 		}
 	}
 	l.debt += n
@@ -163,14 +162,6 @@ func (l *Lease) class() *Class {
 	}
 	return l.machine.current
 }
-
-// Memory implements limit.Limiter. The store remembers; so there is nothing.
-func (l *Lease) Memory(now time.Time) (m limit.Memory, whole bool) {
-	return limit.Memory{Until: now, At: now}, true
-}
-
-// Remember implements limit.Limiter.
-func (l *Lease) Remember(limit.Memory) {}
 
 // Want says how many units wait, all in all, and how many each of the next items needs, as far as that is known: at
 // least for the first; 0 and 0 if nothing waits. Take subtracts what leaves.
@@ -221,9 +212,9 @@ func (l *Lease) Key() string { return l.key }
 func (m *Machine) sweep(l *Lease, now time.Time) {
 	switch {
 	case !l.unused, l.asked, l.held[0].units > 0, l.debt > 0:
-	case l.owes(now) && now.Before(m.recovered):
+	case l.spent.owes(now) && now.Before(m.recovered):
 		m.alarms.set(l, m.recovered)
-	case l.owes(now):
+	case l.spent.owes(now):
 		m.alarms.set(l, l.spent.until())
 	case now.Before(l.free()):
 		m.alarms.set(l, l.free())
@@ -234,39 +225,17 @@ func (m *Machine) sweep(l *Lease, now time.Time) {
 	}
 }
 
+// A forgetful limiter is one for which the store remembers.
+type forgetful struct{}
+
+// Memory implements limit.Limiter. There is nothing.
+func (forgetful) Memory(now time.Time) (m limit.Memory, whole bool) {
+	return limit.Memory{Until: now, At: now}, true
+}
+
+// Remember implements limit.Limiter.
+func (forgetful) Remember(limit.Memory) {}
+
 func (c *Counts) add(o Counts) {
 	c.Used, c.Expired, c.Returned = c.Used+o.Used, c.Expired+o.Expired, c.Returned+o.Returned
 }
-
-// spend notes units of a window that have left at the member's share. In a sliding window they also count, less and less, as
-// the window before the next one.
-func (l *Lease) spend(now time.Time, units int64, till Stamp) {
-	m := l.machine
-	window, ends := m.class.Window, m.link.clock.local(till)
-	ends = ends.Add(m.absence.doubt(ends) + m.link.tooVague)
-	until, grain := now.Add(window), window/2 // parts of one window end at about the same time
-	switch m.class.Algorithm {
-	case Slots:
-		return
-	case FixedWindow:
-		until = ends
-	case SlidingWindow:
-		until = ends.Add(window)
-	case SlidingLog: // this clock may be the faster one
-		until, grain = until.Add(window/fastest), window/16
-	}
-	l.spent.note(spent{units: units, left: now, until: until}, grain)
-}
-
-// lapse forgets what left at the member's share if it counts no more, and reports whether nothing is left of it. What the
-// store is being told stays until that has ended.
-func (l *Lease) lapse(now time.Time) bool {
-	if len(l.spent) == 0 || l.asked {
-		return false
-	}
-	l.spent.lapse(now)
-	return len(l.spent) == 0
-}
-
-// owes reports whether the store has to hear how much of the share has left.
-func (l *Lease) owes(now time.Time) bool { return l.spent.units(now) > 0 }

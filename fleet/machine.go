@@ -270,7 +270,7 @@ func (m *Machine) Fail(now time.Time, c *Call) {
 	}
 	if l := m.leases[c.Key]; l != nil && (c.Op == Take || c.Op == Back) {
 		if l.asked, l.repeat = false, c.Op == Take; c.Known > 0 {
-			l.told = 0
+			l.usage.told = 0
 		}
 		m.wake(l, now)
 	}
@@ -304,7 +304,10 @@ func (m *Machine) shift(now time.Time) {
 			l.drop(now, true)
 			l.unheard = true
 		}
-		if l.lapse(now); mode == FromStore && len(l.spent) > 0 {
+		if !l.asked { // what the store is being told stays until that has ended
+			l.spent.lapse(now)
+		}
+		if mode == FromStore && len(l.spent) > 0 {
 			m.owing++
 		}
 		l.retry = time.Time{}
@@ -322,7 +325,7 @@ func (m *Machine) testify(now time.Time, r *Reply) {
 		return
 	}
 	for _, l := range m.leases {
-		if now.Before(l.usedUntil) && l.told != m.recover {
+		if l.usage.isNews(now, m.recover) {
 			m.wake(l, now)
 		}
 	}

@@ -303,12 +303,13 @@ func (m *Member) Name() string { return m.machine.member }
 func (m *Member) Budget(key string) *Budget {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return &Budget{m, m.machine.Lease(key)}
+	return &Budget{member: m, lease: m.machine.Lease(key)}
 }
 
 // A Budget is the limit.Limiter of a shared class, or of one key of it. What a Lease says of Next and
 // Take holds here too. It is safe for concurrent use.
 type Budget struct {
+	forgetful
 	member *Member
 	lease  *Lease
 }
@@ -395,12 +396,6 @@ func (b *Budget) SetRate(now time.Time, rate unit.Rate, burst int64) {
 	b.lease.SetRate(now, rate, burst)
 	b.member.wake(now)
 }
-
-// Memory implements limit.Limiter. The store remembers; so there is nothing.
-func (b *Budget) Memory(now time.Time) (m limit.Memory, whole bool) { return b.lease.Memory(now) }
-
-// Remember implements limit.Limiter.
-func (b *Budget) Remember(limit.Memory) {}
 
 // Owe says that the process has used units of a window without the fleet, as Lease.Owe does.
 func (b *Budget) Owe(now time.Time, units int64, until time.Time) {

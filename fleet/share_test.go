@@ -16,11 +16,11 @@ func TestShareOfALongWindow(t *testing.T) {
 	l, now := m.Lease(""), time.Unix(1_760_000_000, 0)
 	ends := now.Add(25 * m.class.Window / 24)
 	m.link.clock.sample(now, now, Stamp(now.UnixMicro()))
-	l.spend(now, 3, Stamp(ends.UnixMicro()))
-	if !l.owes(ends.Add(-1)) {
+	l.spent.spend(now, &m.class, 3, m.absence.ends(Stamp(ends.UnixMicro())))
+	if !l.spent.owes(ends.Add(-1)) {
 		t.Error("the store does not hear of it at the end of the window")
 	}
-	if l.owes(ends.Add(m.class.Window)) {
+	if l.spent.owes(ends.Add(m.class.Window)) {
 		t.Error("the store hears of it in a later window")
 	}
 }

@@ -13,6 +13,30 @@ type spent struct {
 	first time.Time // from then on those that came first make none
 }
 
+// spend adds units of a window that leave at now. ends is when the window ends for all members. In a sliding window they also
+// count, less and less, as the window before the next one.
+func (s *spending) spend(now time.Time, class *Class, units int64, ends time.Time) {
+	until, grain := ends, class.Window/2 // parts of one window end at about the same time
+	switch class.Algorithm {
+	case Slots:
+		return
+	case SlidingWindow:
+		until = ends.Add(class.Window)
+	case SlidingLog: // this clock may be the faster one
+		until, grain = now.Add(class.Window+class.Window/fastest), class.Window/16
+	}
+	s.note(spent{units: units, left: now, until: until}, grain)
+}
+
+// owe adds units of a class that count until a time. When they left is not known.
+func (s *spending) owe(now time.Time, class *Class, units int64, until time.Time) {
+	left := now
+	if class.Algorithm == SlidingLog && until.Sub(now) < class.Window {
+		left = until.Add(-class.Window)
+	}
+	s.note(spent{units: units, left: left, until: until}, 0)
+}
+
 // note adds units. They join the part before them if they count about as long, to within grain.
 func (s *spending) note(n spent, grain time.Duration) {
 	n.first = n.until
@@ -44,11 +68,18 @@ func (s spending) until() (at time.Time) {
 	return at
 }
 
-// lapse forgets the first parts if they count no more.
-func (s *spending) lapse(now time.Time) {
+// owes reports whether the store has to hear of any of it.
+func (s spending) owes(now time.Time) bool { return s.units(now) > 0 }
+
+// lapse forgets the first parts if they count no more, and reports whether those were the last ones.
+func (s *spending) lapse(now time.Time) (over bool) {
+	if len(*s) == 0 {
+		return false
+	}
 	for len(*s) > 0 && !now.Before((*s)[0].until) {
 		*s = (*s)[1:]
 	}
+	return len(*s) == 0
 }
 
 // fastest bounds how fast a clock is, one part in so many.

@@ -68,10 +68,10 @@ func TestKnowsNoLessThanItWasGranted(t *testing.T) {
 	for _, class := range daily(t) {
 		a := use(t, class, 800)
 		l := a.m.Lease("")
-		used := l.used
-		l.know(a.now, &Reply{Now: Stamp(a.now.UnixMicro()), Units: 10, Used: 0}, false)
-		if used < 800 || l.used != used {
-			t.Errorf("%v: the member knows of %d units, and then of %d", class.Algorithm, used, l.used)
+		used := l.usage.units
+		l.usage.learn(a.now, &class, &a.m.link.clock, &Reply{Now: Stamp(a.now.UnixMicro()), Units: 10, Used: 0})
+		if used < 800 || l.usage.units != used {
+			t.Errorf("%v: the member knows of %d units, and then of %d", class.Algorithm, used, l.usage.units)
 		}
 	}
 }
