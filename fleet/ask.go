@@ -224,14 +224,13 @@ func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 	l.retry = time.Time{}
 	b := block{number: c.Number, rate: c.Class.Rate, from: r.First, units: r.Units, span: r.Span, local: local}
 	if m.class.Algorithm == Slots {
-		quo, rem, parts := c.Class.period()
-		b.at = m.link.clock.local(r.First).Add(time.Duration(r.Rem * 1000 / parts))
-		b.joins = l.end == slotTime{r.First, r.Rem} && l.held[0].span == l.held[0].units
+		period, first := periodOf(c.Class.Rate), slotTime{r.First, r.Rem}
+		b.at = m.link.clock.local(r.First).Add(time.Duration(r.Rem * 1000 / period.parts))
+		b.joins = l.end == first && l.held[0].span == l.held[0].units
 		if e := m.link.clock.error(now); !local && (e > m.vague || now.After(m.vagueTill)) {
 			m.vague, m.vagueTill = e, b.at.Add(b.rate.Time(r.Span)+m.late.slot)
 		}
-		sum := r.Rem + r.Span*rem
-		l.end = slotTime{r.First + Stamp(r.Span*quo+sum/parts), sum % parts}
+		l.end = period.after(first, r.Span)
 	} else {
 		b.at, b.ends, b.till, b.span = now, r.Till, m.link.clock.local(r.Till), r.Units
 		if !local || m.class.Algorithm != SlidingLog { // the member's own log has no other clock

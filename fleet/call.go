@@ -71,7 +71,7 @@ func (c *Call) numbers() []int64 {
 	if fence == 0 {
 		fence = own.horizon + own.transit
 	}
-	quo, rem, parts := c.Class.period()
+	period := periodOf(c.Class.Rate)
 	fenced := int64(0)
 	if c.Fenced {
 		fenced = 1
@@ -80,7 +80,7 @@ func (c *Call) numbers() []int64 {
 		c.Seq, fenced, int64(c.Sent), c.Grace.Microseconds(), c.Share,
 		own.horizon.Microseconds(), fence.Microseconds(), t.hold.Microseconds(), t.recovery.Microseconds(), t.turn.Microseconds(),
 		c.Number, int64(c.Class.Algorithm), c.Wanted, c.Need, c.Lead.Microseconds(),
-		quo, rem, parts, c.Class.depth().Microseconds(),
+		period.quo, period.rem, period.parts, c.Class.depth().Microseconds(),
 		c.Class.Limit(), c.Class.Window.Microseconds(), c.Class.offset(), int64(c.From), int64(c.To),
 		c.Known, c.Lasts.Microseconds(), c.Heard,
 	}

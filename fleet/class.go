@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/bits"
 	"time"
 
 	"shaper/unit"
@@ -192,42 +191,6 @@ func (c *Class) atShare(share int64) Class {
 
 // whole is a share of all, in millionths, as in a unit.Percent.
 const whole = 1_000_000
-
-// maxParts bounds the denominator of a period, so that the script computes exactly.
-const maxParts = 1 << 26
-
-// period returns the time between two slots as quo + rem/parts microseconds, with rem below parts.
-// It is exact if parts can be at most maxParts, and else longer by less than 1/maxParts microseconds.
-func (c *Class) period() (quo, rem, parts int64) {
-	units, ns := c.Rate.Exact()
-	if units == 0 {
-		return math.MaxInt32, 0, 1
-	}
-	g := gcd(ns, 1000)
-	ns, per := ns/g, 1000/g // ns/(units*per) microseconds
-	if units <= maxParts/per {
-		parts = units * per
-		return ns / parts, ns % parts, parts
-	}
-	quo = ns / units / per
-	rest := ns - quo*units*per // below units*per, which is at most 2^43*1000
-	hi, lo := bits.Mul64(uint64(rest), maxParts)
-	up, inexact := bits.Div64(hi, lo, uint64(units*per))
-	if inexact > 0 {
-		up++
-	}
-	if up == maxParts {
-		return quo + 1, 0, maxParts
-	}
-	return quo, int64(up), maxParts
-}
-
-func gcd(a, b int64) int64 {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
-}
 
 // depth returns how far in the past the first slot after idle may lie.
 func (c *Class) depth() time.Duration {

@@ -103,6 +103,8 @@
 //	clock                the store's clock, by the local one
 //	model, presence, slots, window  the store in memory: what a call does there, its members, its slots, and
 //	                     its windows
+//	key_pauses           which keys pause there
 //	call                 calls and answers
+//	period               the time between two slots, as exactly as the store computes it
 //	class                what the members of a fleet agree on
 package fleet

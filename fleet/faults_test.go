@@ -69,7 +69,7 @@ func (m *Model) clone() *Model {
 	c := &Model{ID: m.ID, classes: map[string]*modelClass{}}
 	for name, class := range m.classes {
 		k := *class
-		k.members, k.buckets, k.paused = map[string]*modelMember{}, map[string]*modelBucket{}, maps.Clone(class.paused)
+		k.members, k.buckets, k.paused.until = map[string]*modelMember{}, map[string]*modelBucket{}, maps.Clone(class.paused.until)
 		for name, member := range class.members {
 			copied := *member
 			k.members[name] = &copied

@@ -49,12 +49,6 @@ type Lease struct {
 	alarm
 }
 
-// A slotTime is a slot by the store's clock, in whole microseconds and parts of one.
-type slotTime struct {
-	us  Stamp
-	rem int64
-}
-
 // Counts are totals of a Lease.
 type Counts struct {
 	Used     int64 // units that items have taken

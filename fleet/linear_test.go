@@ -58,9 +58,9 @@ func (s linearState) step(c *Call, r Reply) (bool, linearState) {
 	}
 	first := slotTime{r.First, r.Rem}
 	follows := first == s.next || first.us > s.next.us && (!sure || r.First >= r.Now.Add(-class.depth()))
-	quo, rem, parts := class.period()
-	sum := r.Rem + r.Span*rem
-	s.next = slotTime{r.First + Stamp(r.Span*quo+sum/parts), sum % parts}
+	period := periodOf(class.Rate)
+	sum := r.Rem + r.Span*period.rem
+	s.next = slotTime{r.First + Stamp(r.Span*period.quo+sum/period.parts), sum % period.parts}
 	return follows && (!sure || s.next.us <= r.Now.Add(class.timing().horizon+3*class.Rate.Time(1))), s
 }
 

@@ -1,10 +1,8 @@
 package fleet
 
 import (
-	"cmp"
 	"maps"
 	"math"
-	"slices"
 )
 
 // A Model is a store in memory. It computes what reserve.lua does, step by step: for simulations,
@@ -22,10 +20,8 @@ type modelClass struct {
 	shortest, longest                   int64  // horizons of members; 0: nobody has told
 	left                                string // who has left last, and the numbers of these calls
 	lost                                bool
-	had                                 bool             // and somebody has said since that it has a share
-	paused                              map[string]int64 // until when keys pause
-	pauses                              int64            // how many pauses of keys there have been
-	named                               [64]string       // the keys of the last ones
+	had                                 bool // and somebody has said since that it has a share
+	paused                              keyPauses
 	members                             map[string]*modelMember
 	buckets                             map[string]*modelBucket
 	many                                int // with so many buckets, sweep looks which have expired
@@ -39,8 +35,9 @@ type modelBucket struct {
 	at      int64
 
 	// Slots.
-	us, rem, owed int64
-	full          int64 // when the burst of each member is there again
+	next slotTime
+	owed int64
+	full int64 // when the burst of each member is there again
 
 	// Windows.
 	carry, till        int64
@@ -66,8 +63,8 @@ type step struct {
 	number, kind, wanted, need, lead int64
 
 	// The slots of the class.
-	quo, rem, parts int64 // a period
-	depth           int64
+	period period
+	depth  int64
 
 	// Its windows, and what the member knows of the present one.
 	limit, window, offset, from, to int64
@@ -89,7 +86,7 @@ func newStep(now Stamp, c *Call) *step {
 	return &step{
 		seq: n[0], fenced: n[1], sent: n[2], grace: n[3], share: n[4],
 		horizon: n[5], fencing: n[6], hold: n[7], recovery: n[8], turn: n[9],
-		number: n[10], kind: n[11], wanted: n[12], need: n[13], lead: n[14], quo: n[15], rem: n[16], parts: n[17],
+		number: n[10], kind: n[11], wanted: n[12], need: n[13], lead: n[14], period: period{n[15], n[16], n[17]},
 		depth: n[18], limit: n[19], window: n[20], offset: n[21], from: n[22], to: n[23],
 		known: n[24], lasts: n[25], heard: n[26], spent: c.Spent,
 		now: int64(now), member: c.Member,
@@ -129,10 +126,10 @@ func (m *Model) find(c *Call, now int64) (*modelClass, *modelBucket) {
 	class := m.classes[c.Class.Name]
 	switch {
 	case class == nil:
-		class = &modelClass{members: map[string]*modelMember{}, buckets: map[string]*modelBucket{}, paused: map[string]int64{}}
+		class = &modelClass{members: map[string]*modelMember{}, buckets: map[string]*modelBucket{}}
 		m.classes[c.Class.Name] = class
 	case now >= max(class.seen+2*c.Class.timing().hold.Microseconds(), class.pause):
-		*class = modelClass{members: map[string]*modelMember{}, buckets: class.buckets, paused: class.paused}
+		*class = modelClass{members: map[string]*modelMember{}, buckets: class.buckets, paused: keyPauses{until: class.paused.until}}
 	}
 	b := class.buckets[c.Key]
 	switch {
@@ -164,9 +161,6 @@ func newModelBucket() *modelBucket {
 	return &modelBucket{grants: map[string]*modelGrant{}, grains: map[int64]int64{}}
 }
 
-// maxPaused bounds how many keys pause at once.
-const maxPaused = 1024
-
 // pause notes that the provider wants nothing of a key for a time, or of the class.
 func (s *step) pause(key string) {
 	c := s.class
@@ -174,45 +168,23 @@ func (s *step) pause(key string) {
 		c.pause = max(c.pause, s.now+s.wanted)
 		return
 	}
-	c.paused[key] = max(c.paused[key], s.now+s.wanted)
-	keys := slices.SortedFunc(maps.Keys(c.paused), func(a, b string) int {
-		return cmp.Or(cmp.Compare(c.paused[a], c.paused[b]), cmp.Compare(a, b))
-	})
-	for i, k := range keys {
-		if c.paused[k] <= s.now || len(keys)-i > maxPaused {
-			delete(c.paused, k)
-		}
-	}
-	c.pauses++
-	c.named[c.pauses%int64(len(c.named))] = key
+	c.paused.add(s.now, key, s.now+s.wanted)
 }
 
 // tell returns a key that pauses, and until when: the one that the call asks for, or the next that the member has
 // not heard of.
 func (s *step) tell(key string) (string, int64) {
 	c := s.class
-	till := s.pauseOf(key)
+	till := c.paused.of(s.now, key)
 	s.quiet = max(c.pause, till)
-	if till == 0 && s.heard != c.pauses {
-		if s.heard > c.pauses { // that was another store
-			s.heard = 0
-		}
-		s.heard = max(s.heard, c.pauses-int64(len(c.named))) + 1
-		key = c.named[s.heard%int64(len(c.named))]
-		till = s.pauseOf(key)
+	if till == 0 && s.heard != c.paused.many {
+		s.heard, key = c.paused.next(s.heard)
+		till = c.paused.of(s.now, key)
 	}
 	if till == 0 {
 		key = ""
 	}
 	return key, till
-}
-
-// pauseOf returns until when a key pauses; 0 if it does not.
-func (s *step) pauseOf(key string) int64 {
-	if till := s.class.paused[key]; till > s.now {
-		return till
-	}
-	return 0
 }
 
 // serve does what the call asks of its bucket.

@@ -114,7 +114,7 @@ func TestPauseWhileTheStoreIsAway(t *testing.T) {
 	if left := s.members[1].machine.Pausing("a").Sub(s.members[1].local()); left < 950*time.Millisecond || left > 1050*time.Millisecond {
 		t.Errorf("another member says that the pause lasts for %v more, want 1s", left)
 	}
-	if _, is := s.model.classes["leaky"].paused["over"]; is {
+	if _, is := s.model.classes["leaky"].paused.until["over"]; is {
 		t.Error("the store hears of a pause that is over")
 	}
 }
@@ -151,13 +151,13 @@ func TestPauseOutlastsTheStore(t *testing.T) {
 			class := s.model.classes[name]
 			till := Stamp(class.pause)
 			if key != "" {
-				till = Stamp(class.paused[key])
+				till = Stamp(class.paused.until[key])
 			}
 			if late := till.Sub(ends); late < -time.Millisecond || late > 100*time.Millisecond {
 				t.Errorf("%s: the new store knows a pause of key %q until %v after its end", name, key, late)
 			}
-			if class.pauses > 4 {
-				t.Errorf("%s: four members have told of %d pauses of one key", name, class.pauses)
+			if class.paused.many > 4 {
+				t.Errorf("%s: four members have told of %d pauses of one key", name, class.paused.many)
 			}
 			if key != "" && class.pause > 0 {
 				t.Errorf("%s: the class pauses until %d", name, class.pause)

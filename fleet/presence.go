@@ -23,9 +23,7 @@ func (s *step) enter(id string) (target int64) {
 		for _, m := range c.members {
 			m.until -= back
 		}
-		for key := range c.paused {
-			c.paused[key] -= back
-		}
+		c.paused.setBack(back)
 	}
 	other := c.id == "" || c.id != id
 	if s.fenced == 1 || other {
@@ -97,7 +95,7 @@ func (s *step) present() (target int64) {
 	switch {
 	case m != nil && s.seq <= m.seq:
 		return m.share
-	case m == nil && s.seq <= s.final(): // also a late call of a member that has left
+	case m == nil && s.seq <= c.final(s.member): // also a late call of a member that has left
 		return 0
 	case m == nil:
 		m = &modelMember{}
@@ -130,14 +128,14 @@ func (s *step) leave() {
 		return
 	}
 	c.remove(s.member)
-	s.heed()
+	c.heed(s.now, s.horizon)
 	c.left = fmt.Sprintf("\n%s %d%s", s.member, s.seq, c.left)
 	c.left = c.left[:min(len(c.left), maxLeft)]
 }
 
-// final returns the number of the call by which the member has left; 0 if it has not left of late.
-func (s *step) final() (seq int64) {
-	if _, after, ok := strings.Cut(s.class.left, "\n"+s.member+" "); ok {
+// final returns the number of the call by which a member has left; 0 if it has not left of late.
+func (c *modelClass) final(member string) (seq int64) {
+	if _, after, ok := strings.Cut(c.left, "\n"+member+" "); ok {
 		number, _, _ := strings.Cut(after, "\n")
 		seq, _ = strconv.ParseInt(number, 10, 64)
 	}
@@ -154,22 +152,22 @@ func (s *step) tellHorizon(gone bool) {
 		m.horizon, gone = s.horizon, true
 	}
 	if gone {
-		s.heed()
+		c.heed(s.now, s.horizon)
 	}
 	s.reach = min(s.horizon, c.shortest)
 }
 
 // heed lets no slot begin later after its grant than the shortest horizon of all members: each of them fences a store that
-// has lost its grants by its own. What was granted before a member with a shorter one came has to end first.
-func (s *step) heed() {
-	c := s.class
+// has lost its grants by its own. What was granted before a member with a shorter one came has to end first. own is the horizon
+// of the member that calls.
+func (c *modelClass) heed(now, own int64) {
 	was, low, high := c.shortest, int64(0), int64(0)
 	for _, m := range c.members {
 		if h := m.horizon; h > 0 {
 			low, high = min(cmp.Or(low, h), h), max(high, h)
 		}
 	}
-	if c.shortest, c.longest = cmp.Or(low, s.horizon), cmp.Or(high, s.horizon); c.shortest < was {
-		c.fence = max(c.fence, s.now+2*was)
+	if c.shortest, c.longest = cmp.Or(low, own), cmp.Or(high, own); c.shortest < was {
+		c.fence = max(c.fence, now+2*was)
 	}
 }

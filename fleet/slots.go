@@ -18,26 +18,26 @@ type waiting struct {
 func (s *step) takeSlots() modelGrant {
 	b := s.bucket
 	b.setBack(s.now)
-	us, rem, due := s.nextSlot()
+	next, due := s.nextSlot()
 	asking := whole - s.silent // the shares of those who ask
 	if asking < whole/64 {
 		return s.refused(s.now + s.reach)
 	}
-	period := s.period() * (float64(whole) / float64(asking))
+	period := s.period.length() * (float64(whole) / float64(asking))
 	block := max(min(float64(s.wanted), math.Floor(float64(s.reach)/2/period)), 1)
-	ahead := b.rank(s.member, s.lastSlot())
-	free := max(us, due+ahead*s.turn) - s.reach + int64(math.Ceil((block-1)*period))
+	ahead := b.rank(s.member, b.lastSlot(s.member))
+	free := max(int64(next.us), due+ahead*s.turn) - s.reach + int64(math.Ceil((block-1)*period))
 	if s.now <= free {
 		return s.wait(free + 1)
 	}
 	b.leaveLine(s.member, int(ahead))
 
-	k := s.blockFrom(us, period)
+	k := s.blockFrom(int64(next.us), period)
 	span := k + b.skip(k, asking)
-	g := modelGrant{number: s.number, units: k, first: us, rem: rem, span: span}
-	b.us, b.rem = s.advance(us, rem, span)
+	g := modelGrant{number: s.number, units: k, first: int64(next.us), rem: next.rem, span: span}
+	b.next = s.period.after(next, span)
 	b.at = s.now
-	b.full = max(b.full, b.us+s.depth)
+	b.full = max(b.full, int64(b.next.us)+s.depth)
 	b.expires = s.expiry(max(b.full-s.now, 0))
 	return g
 }
@@ -45,31 +45,22 @@ func (s *step) takeSlots() modelGrant {
 // setBack keeps the slots as far away as they were if the store's clock has been set back.
 func (b *modelBucket) setBack(now int64) {
 	if back := b.at - now; back > 0 {
-		b.us, b.full, b.at = b.us-back, b.full-back, now
+		b.next.us, b.full, b.at = b.next.us-Stamp(back), b.full-back, now
 	}
 }
 
 // nextSlot returns the next slot that the member may get, and since when a slot is free, whoever asks.
-func (s *step) nextSlot() (us, rem, due int64) {
-	us, rem = s.bucket.us, s.bucket.rem
-	if rem >= s.parts { // the last member to ask had another rate
-		us, rem = us+1, 0
+func (s *step) nextSlot() (next slotTime, due int64) {
+	next = s.bucket.next
+	if next.rem >= s.period.parts { // the last member to ask had another rate
+		next = slotTime{us: next.us + 1}
 	}
 	// A slot that was lost begins before the fence. So the first one after it is a gap later.
-	due = max(us, s.class.fence+int64(math.Ceil(s.period())), s.quiet)
-	if start := max(s.now+s.lead-s.depth, due); us < start {
-		us, rem = start, 0
+	due = max(int64(next.us), s.class.fence+int64(math.Ceil(s.period.length())), s.quiet)
+	if start := max(s.now+s.lead-s.depth, due); int64(next.us) < start {
+		next = slotTime{us: Stamp(start)}
 	}
-	return us, rem, due
-}
-
-// period returns the time from a slot to the next, in microseconds.
-func (s *step) period() float64 { return float64(s.quo) + float64(s.rem)/float64(s.parts) }
-
-// advance returns the slot n periods after a slot.
-func (s *step) advance(us, rem, n int64) (int64, int64) {
-	sum := rem + n*s.rem
-	return us + n*s.quo + sum/s.parts, sum % s.parts
+	return next, due
 }
 
 // blockFrom returns how many slots from us on the member gets: those within reach, and not fewer than it needs.
@@ -90,9 +81,9 @@ func (b *modelBucket) skip(k, asking int64) (n int64) {
 	return n
 }
 
-// lastSlot returns when the last block of the member began; 0 if it had none.
-func (s *step) lastSlot() int64 {
-	if g := s.bucket.grants[s.member]; g != nil {
+// lastSlot returns when the last block of a member began; 0 if it had none.
+func (b *modelBucket) lastSlot(member string) int64 {
+	if g := b.grants[member]; g != nil {
 		return g.first
 	}
 	return 0
@@ -122,7 +113,7 @@ func (b *modelBucket) leaveLine(member string, ahead int) {
 func (s *step) wait(retry int64) modelGrant {
 	b := s.bucket
 	if !slices.ContainsFunc(b.line, func(w waiting) bool { return w.member == s.member }) {
-		b.line = append(b.line, waiting{s.member, s.lastSlot()})
+		b.line = append(b.line, waiting{s.member, b.lastSlot(s.member)})
 		slices.SortFunc(b.line, func(a, o waiting) int {
 			return cmp.Or(cmp.Compare(a.since, o.since), cmp.Compare(a.member, o.member))
 		})

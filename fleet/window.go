@@ -53,7 +53,7 @@ func (s *step) takeWindow() (g modelGrant, used int64) {
 	b := s.bucket
 	from, to = s.turnTo(from, to)
 	carry, till := s.carriedWindow(from)
-	weight := s.weight(to)
+	weight := b.weight(to-s.now, s.window)
 	taken := max(b.used+weight, carry)
 	room := s.most() - taken
 	switch {
@@ -139,13 +139,12 @@ func (s *step) carriedWindow(from int64) (carry, till int64) {
 	return carry, till
 }
 
-// weight returns how many units of the window before this one still count.
-func (s *step) weight(to int64) int64 {
-	before := s.bucket.before
-	if before <= 0 {
+// weight returns how many units of the window before this one still count, when so much of this one is left.
+func (b *modelBucket) weight(left, window int64) int64 {
+	if b.before <= 0 {
 		return 0
 	}
-	return int64(math.Ceil(float64(before)*(float64(min(to-s.now, s.window))/float64(s.window)) + 0.001))
+	return int64(math.Ceil(float64(b.before)*(float64(min(left, window))/float64(window)) + 0.001))
 }
 
 // giveBackWindow takes units back, if their window is still the present one.
