@@ -93,7 +93,7 @@ func (a *absence) setOwn(now time.Time) {
 	t := m.class.timing()
 	t.recovery = 0
 	if m.class.Algorithm == Slots {
-		t.transit = m.reach(now) - t.horizon + m.class.Late + a.doubt(now)
+		t.transit = m.link.reach(now, &m.class) - t.horizon + m.class.Late + a.doubt(now)
 	}
 	a.own.terms = &t
 	a.own.Burst = m.class.Burst * m.link.share / whole

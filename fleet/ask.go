@@ -121,7 +121,7 @@ func (l *Lease) soonest(now time.Time, need int64) time.Time {
 		at = latest(at, m.absence.nextWindow(now))
 	}
 	if m.mode == FromStore {
-		at = latest(at, m.ready())
+		at = latest(at, m.link.ready(m.class.timing()))
 	}
 	return at
 }
@@ -153,14 +153,6 @@ func (l *Lease) soon(now time.Time) int64 {
 		return 0
 	}
 	return m.class.Lease()
-}
-
-// ready returns from when the member may ask: when all blocks have ended that were granted before it came.
-func (m *Machine) ready() time.Time {
-	if m.link.joined.IsZero() {
-		return time.Time{}
-	}
-	return m.link.joined.Add(m.class.timing().horizon + m.class.timing().transit)
 }
 
 // take returns a Take. The Take has a new number, unless it repeats a Take whose answer did not

@@ -57,6 +57,30 @@ func (l *link) isKnown(now time.Time) bool {
 	return !l.known.IsZero() && now.Sub(l.spoke) < standardTerms.hold
 }
 
+// ready returns from when the member may ask: when all blocks have ended that were granted before it came.
+func (l *link) ready(t terms) time.Time {
+	if l.joined.IsZero() {
+		return time.Time{}
+	}
+	return l.joined.Add(t.horizon + t.transit)
+}
+
+// fence returns for how long what others hold still counts if the store has lost it. Until the store has known the deadline
+// of the member for some time, and so has granted no further ahead, the slots of others may be as far ahead as any.
+func (l *link) fence(now time.Time, class *Class) time.Duration {
+	if class.terms == nil && (!l.isKnown(now) || now.Before(l.known.Add(2*maxDeadline))) {
+		return 2 * maxDeadline
+	}
+	t := class.ownTiming()
+	return t.horizon + t.transit
+}
+
+// reach returns how far from now the last slot may be that the store has granted to others. Since the store knows this
+// member, it grants no further ahead than the policy of this member allows; before, it may have.
+func (l *link) reach(now time.Time, class *Class) time.Duration {
+	return max(class.ownTiming().horizon, l.known.Add(maxDeadline).Sub(now))
+}
+
 // send notes that a call leaves at now that tells of the share. From then on the store counts the member as
 // present for grace. There is one such call at a time: of two, the second would take back what the answer to
 // the first gives.

@@ -186,7 +186,7 @@ func (m *Machine) call(now time.Time, op Op, key string) Call {
 	}
 	c := Call{
 		Op: op, Class: m.current, Key: key, Member: m.member, Seq: seq, Fenced: k.fenced, Grace: m.grace(now),
-		Share: k.share, Heard: m.pauses.heard, Fence: m.fence(now), Lead: k.lead(m.current), at: now,
+		Share: k.share, Heard: m.pauses.heard, Fence: k.fence(now, &m.class), Lead: k.lead(m.current), at: now,
 	}
 	if k.clock.known() {
 		c.Sent = k.clock.earliest(now)

@@ -320,8 +320,8 @@ func TestNewcomerUsesNothingAskedBefore(t *testing.T) {
 		now = now.Add(time.Millisecond)
 		m.Answer(now, &calls[i], &r)
 	}
-	if at := l.Next(now, 0, 1); at.Before(m.ready()) {
-		t.Errorf("an item leaves %v after the newcomer knows the clock, want %v", at.Sub(m.link.joined), m.ready().Sub(m.link.joined))
+	if at := l.Next(now, 0, 1); at.Before(m.link.ready(m.class.timing())) {
+		t.Errorf("an item leaves %v after the newcomer knows the clock, want %v", at.Sub(m.link.joined), m.link.ready(m.class.timing()).Sub(m.link.joined))
 	}
 }
 
