@@ -110,7 +110,15 @@ func (a admission) begin() {
 	t := a.session
 	defer t.server.rescue(t)
 	a.classify()
-	t.do((*tcpSession).open)
+	t.do(func(t *tcpSession) {
+		if !t.watchClient() {
+			return
+		}
+		t.dialling.queue()
+		if t.stage == queued { // it waits for a permit, perhaps until the address is stale
+			t.dialling.search.forget(&t.course)
+		}
+	})
 }
 
 // classify puts the session into its classes, unless it has ended.
@@ -122,22 +130,6 @@ func (a admission) classify() {
 	defer t.mu.Unlock()
 	if t.stage != ended {
 		t.enterClasses(t.started)
-	}
-}
-
-// open queues the connection in its class. If a reload has just removed the listener,
-// there is no class, and the session ends. The session's lock is held.
-func (t *tcpSession) open() {
-	if t.up.flow.Class() == nil {
-		t.finish(stats.ByOperator)
-		return
-	}
-	if !t.watchClient() {
-		return
-	}
-	t.dialling.awaitPermit()
-	if t.stage == queued { // it waits for a permit, perhaps until the address is stale
-		t.dialling.search.forget(&t.course)
 	}
 }
 

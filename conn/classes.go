@@ -20,7 +20,7 @@ func (t *tcpSession) enterClasses(now time.Time) {
 	who.Bind = t.service.choose(now, &t.conf.Listener, who, up, down)
 	t.course.origin.set(t.conf.Bind, who.Bind)
 	up, down = up.Join(now, who), down.Join(now, who)
-	if up != t.class() { // before quit: sessions that wait in a class above the bucket get the permit
+	if up != t.up.flow.Class() { // before quit: sessions that wait in a class above the bucket get the permit
 		t.permit.Release()
 	}
 	t.relay.quit(time.Now(), stats.Reset)
@@ -36,7 +36,7 @@ func (t *tcpSession) enterClasses(now time.Time) {
 // reclassify implements session.
 func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 	t.do(func(t *tcpSession) {
-		up, down := t.class(), t.down.flow.Class()
+		up, down := t.up.flow.Class(), t.down.flow.Class()
 		who, now := t.describe(), time.Now()
 		if gone[up.Named()] || gone[down.Named()] {
 			t.join(r, who, now, gone)
@@ -49,7 +49,7 @@ func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 
 // join moves the session out of the gone classes, into those of the rules. The session's lock is held.
 func (t *tcpSession) join(r *routes, who policy.Conn, now time.Time, gone map[*shaper.Class]bool) {
-	up, down := t.class(), t.down.flow.Class()
+	up, down := t.up.flow.Class(), t.down.flow.Class()
 	newUp, newDown := r.reclassify(who, &t.conf.Listener, up, down)
 	if gone[up.Named()] && newUp != up {
 		newUp = newUp.Join(now, who)

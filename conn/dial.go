@@ -80,9 +80,15 @@ func (d *dialling) giveUp(now time.Time) {
 	}
 }
 
-// awaitPermit acquires a permit, at once or later, and then tries an address.
-func (d *dialling) awaitPermit() {
-	if d.session.permit.acquire() {
+// queue queues the connection in its class, and tries an address when it has a permit. If a reload
+// has just removed the listener, there is no class, and the session ends.
+func (d *dialling) queue() {
+	t := d.session
+	if t.up.flow.Class() == nil {
+		t.finish(stats.ByOperator)
+		return
+	}
+	if t.permit.acquire() {
 		d.tryAddress()
 	}
 }

@@ -24,7 +24,7 @@ func (f failures) join() error { return errors.Join(f...) }
 // logFailover logs that a session has reached its upstream only after these failures.
 func (f failures) logFailover(t *tcpSession) {
 	if len(f) > 0 {
-		t.warn(failedOver, "upstream", t.upstreamName(), "address", t.course.address(), "class", nameOf(t.class()), "err", f.join())
+		t.warn(failedOver, "upstream", t.upstreamName(), "address", t.course.address(), "class", nameOf(t.up.flow.Class()), "err", f.join())
 	}
 }
 

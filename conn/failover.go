@@ -6,7 +6,6 @@ import (
 
 	"shaper/policy"
 	"shaper/sock"
-	"shaper/stats"
 )
 
 // A session fails over if it cannot reach an address: it tries the next address, and then the
@@ -39,7 +38,8 @@ func (d *dialling) enterNext() {
 		t.course.destination = d.search.addrs[0].AddrPort
 		mayDiffer := s.routing.needsDestination(t.conf.Name) || t.course.origin.unfit > 0 && s.routing.needsBind(t.conf.Name)
 		if mayDiffer && d.changeClasses(time.Now()) {
-			d.queueAgain()
+			d.search.addrs = append(d.search.addrs, d.race.end()...)
+			d.queue()
 			return
 		}
 		d.tryAddress()
@@ -50,26 +50,15 @@ func (d *dialling) enterNext() {
 // upstream class has changed. The locks of the routes and of the session are held.
 func (d *dialling) changeClasses(now time.Time) bool {
 	t := d.session
-	before := t.class()
+	before := t.up.flow.Class()
 	t.up.departed() // otherwise the old class would wait for it
 	t.course.located = true
 	t.enterClasses(now)
-	if t.class() != before {
+	if t.up.flow.Class() != before {
 		return true
 	}
 	t.copies.reopen(t) // its classes in the shadow may have changed
 	return false
-}
-
-// queueAgain queues the connection in its new class. The session's lock is held.
-func (d *dialling) queueAgain() {
-	t := d.session
-	if t.up.flow.Class() == nil { // a reload has removed the listener and its class
-		t.finish(stats.ByOperator)
-		return
-	}
-	d.search.addrs = append(d.search.addrs, d.race.end()...)
-	d.awaitPermit()
 }
 
 // chooseOurs chooses our side of a connection to an address: marked, and with the address of the

@@ -129,7 +129,7 @@ func (o *oneMessage) understand() error {
 			o.pass()
 			return nil
 		case err != nil:
-			o.side.session.unframed("client", err)
+			o.side.unframed(err)
 			return err
 		case n == 0:
 			return nil
@@ -169,17 +169,18 @@ func (o *oneMessage) discard(into []byte) (int, error) {
 			return 0, err
 		}
 		o.surplus += n
-		if err := o.side.session.wrongAnswer(); err != nil {
-			o.side.session.unframed("upstream", err)
+		if err := o.wrongAnswer(); err != nil {
+			o.side.session.upstream.unframed(err)
 			return 0, err
 		}
 	}
 	return 0, unix.ECONNRESET
 }
 
-// wrongAnswer returns why the answer to the one request is no message; nil if it may be one, or has ended. Until
+// wrongAnswer returns why the answer to this request is no message; nil if it may be one, or has ended. Until
 // then its client may take it for whole and send the next request, to which no answer would come.
-func (t *tcpSession) wrongAnswer() error {
+func (o *oneMessage) wrongAnswer() error {
+	t := o.side.session
 	if answer, is := t.upstream.end.(*oneMessage); is && !t.down.ended {
 		return answer.wrong
 	}

@@ -39,7 +39,7 @@ func (t *tcpSession) info() Session {
 		ClientTLS: versionName(t.client.end), UpstreamTLS: versionName(t.upstream.end),
 		ID: t.id, Listener: t.conf.Name, Protocol: string(t.conf.Protocol), Started: t.started,
 		Client: t.clientName(), User: t.entrance().userName(), Upstream: t.upstreamName(), UpstreamNumber: t.course.number(), Destination: t.course.address(),
-		Bind: bindName(t.course.origin.of(t.conf.Bind)), Class: nameOf(t.class()), ReturnClass: nameOf(t.down.flow.Class()),
+		Bind: bindName(t.course.origin.of(t.conf.Bind)), Class: nameOf(t.up.flow.Class()), ReturnClass: nameOf(t.down.flow.Class()),
 		Upward: t.up.moved, Downward: t.down.moved,
 		Waiting: t.held(),
 	}

@@ -1,12 +1,10 @@
 package conn
 
 import (
-	"errors"
 	"io"
 	"time"
 
 	"shaper/exchange"
-	"shaper/frame"
 	"shaper/shaper"
 	"shaper/sock"
 	"shaper/stats"
@@ -84,11 +82,7 @@ func (l *lane) End() { l.direction.end() }
 // Break implements exchange.Direction.
 func (l *lane) Break(err error) {
 	d := l.direction
-	from := "upstream"
-	if d.towards == stats.Upstream {
-		from = "client"
-	}
-	d.session.unframed(from, err)
+	d.src.unframed(err)
 	d.ended, d.fault = true, stats.Unframed
 }
 
@@ -111,12 +105,3 @@ func (l *lane) drop(reason stats.Reason) {
 
 // held implements carrier.
 func (l *lane) held() int { return l.messages.machine.Held(l.direction.towards) }
-
-// unframed counts and logs that a peer has sent what is no message.
-func (t *tcpSession) unframed(from string, err error) {
-	var wrong *frame.Error
-	if errors.As(err, &wrong) {
-		t.service.stats.Unframed.Add(wrong.Reason.String())
-	}
-	t.warn(unframed, "from", from, "err", err)
-}

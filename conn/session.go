@@ -114,20 +114,14 @@ type relay interface {
 
 // describe returns what rules match. The session's lock is held.
 func (t *tcpSession) describe() policy.Conn {
-	who := policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.port(), Destination: t.course.destination, Bind: t.course.origin.of(t.conf.Bind), Session: t.id}
+	who := policy.Conn{Listener: t.conf.Name, Source: t.source, Port: t.at.addr.Port(), Destination: t.course.destination, Bind: t.course.origin.of(t.conf.Bind), Session: t.id}
 	if e := t.entrance(); e != nil {
 		who.User, who.ServerName = e.user, e.to.Name
+		if t.conf.Mode == policy.Transparent { // the client has not connected to our port
+			who.Port = t.greeting.intended.Port()
+		}
 	}
 	return who
-}
-
-// port returns the port that the client has connected to. At a transparent listener, that is not
-// our port.
-func (t *tcpSession) port() uint16 {
-	if g := t.greeting; g != nil && t.conf.Mode == policy.Transparent {
-		return g.intended.Port()
-	}
-	return t.at.addr.Port()
 }
 
 // upstreamName returns the upstream, as the policy has it or the client has chosen it; "" until
@@ -154,6 +148,3 @@ func (t *tcpSession) aim() string {
 	}
 	return t.course.walk.Upstream()
 }
-
-// class returns the upstream class of the session; nil for none.
-func (t *tcpSession) class() *shaper.Class { return t.up.flow.Class() }

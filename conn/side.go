@@ -138,6 +138,19 @@ func (s *side) name() string {
 	return fmt.Sprintf("upstream %s", s.session.upstreamName())
 }
 
+// unframed counts and logs that the peer has sent what is no message.
+func (s *side) unframed(err error) {
+	t, from := s.session, "upstream"
+	if s == &t.client {
+		from = "client"
+	}
+	var wrong *frame.Error
+	if errors.As(err, &wrong) {
+		t.service.stats.Unframed.Add(wrong.Reason.String())
+	}
+	t.warn(unframed, "from", from, "err", err)
+}
+
 // finish implements part: it closes the end if the session has ended well, and otherwise
 // resets it.
 func (s *side) finish(result stats.Result) {

@@ -72,15 +72,12 @@ type stream struct {
 
 func (s *stream) init(d *direction) {
 	s.direction, d.carrier = d, s
-	s.cargo.Init(d.session.pipes(), &d.session.service.stats.SpliceRefused)
-}
-
-// pipes returns the pipes that the streams of the session may use; nil: none, since every byte is looked at.
-func (t *tcpSession) pipes() sock.Pipes {
-	if e := t.entrance(); e != nil && e.forwarded != nil {
-		return nil
+	t := d.session
+	pipes := t.server.pipes
+	if e := t.entrance(); e != nil && e.forwarded != nil { // every byte is looked at
+		pipes = nil
 	}
-	return t.server.pipes
+	s.cargo.Init(pipes, &t.service.stats.SpliceRefused)
 }
 
 // Turns: how much one direction moves before others have theirs.
