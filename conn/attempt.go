@@ -1,7 +1,6 @@
 package conn
 
 import (
-	"cmp"
 	"errors"
 	"net/netip"
 	"time"
@@ -34,7 +33,7 @@ func (d *dialling) attempt() {
 	case d.search.nextIsOf(to) && !t.course.located: // each address may have classes of its own
 		d.raceNext()
 	case to.IsValid():
-		d.awaitAnswer(share)
+		d.await(share)
 	default: // it is connected already
 		d.dialled()
 	}
@@ -83,12 +82,16 @@ func (d *dialling) connect(to netip.AddrPort) (err error) {
 	return t.upstream.watch()
 }
 
-// awaitAnswer gives the present address up, and its rivals, if none of them answers in its share of the
-// time. The last address has all the time that remains.
-func (d *dialling) awaitAnswer(share time.Duration) {
+// await gives up the present address, if there is one, and its rivals, if none of them answers within a
+// time: their share of what remains, which is all of it if there is no other address to try.
+func (d *dialling) await(share time.Duration) {
 	d.clock.after(share, d.session, func() {
 		d.race.lost(upstream.ErrTimeout)
-		d.attemptFailed(upstream.ErrTimeout)
+		if d.session.upstream.isWatched() {
+			d.attemptFailed(upstream.ErrTimeout)
+		} else {
+			d.tryAddress()
+		}
 	})
 }
 
@@ -97,15 +100,8 @@ func (d *dialling) attemptFailed(err error) {
 	t := d.session
 	d.clock.stop()
 	t.upstream.close()
-	d.noteFailure(err)
+	d.search.missed(t, t.course.target(), err)
 	d.tryAddress()
-}
-
-// noteFailure notes why the present address cannot be reached.
-func (d *dialling) noteFailure(err error) {
-	t := d.session
-	t.course.target().Failed(time.Now(), err)
-	d.search.failed(t, cmp.Or(destinationName(t.course.destination), t.course.walk.Upstream()), err)
 }
 
 // answered checks whether the attempt on a side has succeeded: the present one, or that of a

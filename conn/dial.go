@@ -76,7 +76,7 @@ func (d *dialling) giveUp(now time.Time) {
 	t := d.session
 	d.race.giveUp(now)
 	if t.upstream.isWatched() && now.After(d.clock.overdue) {
-		d.noteFailure(upstream.ErrTimeout)
+		d.search.missed(t, t.course.target(), upstream.ErrTimeout)
 	}
 }
 
@@ -112,26 +112,22 @@ func (d *dialling) tryUpstream() {
 	}
 	d.clock.begin(time.Duration(t.conf.ConnectTimeout))
 	if addrs, known := t.entrance().known(&t.course.walk); known {
-		d.tryAddresses(addrs)
+		d.resolved(addrs, nil)
 		return
 	}
 	t.up.departed() // the class must not wait for a name
-	d.search.lookUp(t, t.entrance().upstream(&t.course.walk), d.clock.giveUpAt, d.lookedUp)
+	d.search.lookUp(t, t.entrance().upstream(&t.course.walk), d.clock.giveUpAt, d.resolved)
 }
 
-// lookedUp goes on after a lookup.
-func (d *dialling) lookedUp(addrs []upstream.Address, err error) {
+// resolved goes on when the present upstream has its addresses, or has none: then err is not nil. It
+// tries those that the session may dial.
+func (d *dialling) resolved(addrs []upstream.Address, err error) {
+	t := d.session
 	if err != nil {
-		d.search.failed(d.session, d.session.aim(), &upstream.LookupError{Err: err})
+		d.search.failed(t, t.aim(), &upstream.LookupError{Err: err})
 		d.tryUpstream()
 		return
 	}
-	d.tryAddresses(addrs)
-}
-
-// tryAddresses tries those addresses of the present upstream that the session may dial.
-func (d *dialling) tryAddresses(addrs []upstream.Address) {
-	t := d.session
 	d.clock.resolved()
 	addrs = t.entrance().allowed(addrs)
 	nowhere := upstream.ErrFamily
@@ -150,7 +146,7 @@ func (d *dialling) tryAddress() {
 	t := d.session
 	switch {
 	case len(d.search.addrs) == 0 && d.race.isOn():
-		d.awaitRivals()
+		d.await(d.clock.remaining())
 	case len(d.search.addrs) == 0:
 		d.tryUpstream()
 	case t.stage == arriving:

@@ -32,15 +32,6 @@ func (d *dialling) raceNext() {
 	})
 }
 
-// awaitRivals gives the rivals the rest of the time, since there is no other address to try. The
-// session's lock is held.
-func (d *dialling) awaitRivals() {
-	d.clock.after(d.clock.remaining(), d.session, func() {
-		d.race.lost(upstream.ErrTimeout)
-		d.tryAddress()
-	})
-}
-
 // isOn reports whether an attempt goes on beside the present one.
 func (r *race) isOn() bool { return r.first != nil }
 
@@ -135,6 +126,5 @@ func (r *rival) failed(err error) {
 	d := r.session.dialling
 	d.race.remove(r)
 	r.close()
-	r.target.Failed(time.Now(), err)
-	d.search.failed(r.session, destinationName(r.target.Address().AddrPort), err)
+	d.search.missed(r.session, r.target, err)
 }

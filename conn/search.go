@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -60,6 +61,12 @@ func (s *search) nextIsOf(at upstream.Address) bool {
 // failed notes why the present upstream, or its address what, cannot be reached.
 func (s *search) failed(t *tcpSession, what string, err error) {
 	s.failures.add(t.service, t.course.walk.Upstream(), what, err)
+}
+
+// missed notes why an address of the present upstream cannot be reached.
+func (s *search) missed(t *tcpSession, at *upstream.Target, err error) {
+	at.Failed(time.Now(), err)
+	s.failed(t, cmp.Or(destinationName(at.Address().AddrPort), t.course.walk.Upstream()), err)
 }
 
 // stop ends the lookup, if there is one.
