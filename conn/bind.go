@@ -10,6 +10,7 @@ import (
 
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/sock"
 )
 
 // A session leaves from an address of its listener's bind. If its class has a bucket for each of
@@ -51,6 +52,15 @@ func (sv *service) choose(now time.Time, l *policy.Listener, who policy.Conn, cl
 		return netip.Addr{}
 	}
 	return ours[0]
+}
+
+// ourSide returns our side of a connection to an upstream: marked, and with the address of the client
+// if the listener keeps that, or else with from, an address of its bind. A listener has one or the other.
+func ourSide(l *policy.Listener, client netip.AddrPort, from netip.Addr, mark uint32) sock.Local {
+	if l.KeepSource {
+		return sock.Local{Addr: client.Addr(), Foreign: true, Mark: mark}
+	}
+	return sock.Local{Addr: from, Mark: mark}
 }
 
 // lostFor is how long sessions omit an address of bind that this machine did not have. After that, a

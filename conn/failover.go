@@ -61,18 +61,14 @@ func (d *dialling) changeClasses(now time.Time) bool {
 	return false
 }
 
-// chooseOurs chooses our side of a connection to an address: marked, and with the address of the
-// client or one of bind, if the listener says so. That of bind is the session's origin from now
-// on. The session's lock is held.
+// chooseOurs chooses our side of a connection to an address. Its address of bind is the session's
+// origin from now on. The session's lock is held.
 func (d *dialling) chooseOurs(to netip.AddrPort) sock.Local {
 	t := d.session
-	mark := t.server.marks.mark(t.up.flow.Class())
-	if t.conf.KeepSource {
-		return sock.Local{Addr: t.source.Addr(), Foreign: true, Mark: mark}
-	}
 	bind := t.conf.Bind
-	t.course.origin.set(bind, t.service.choose(time.Now(), &t.conf.Listener, policy.Conn{Bind: t.course.origin.of(bind), Destination: to}))
-	return sock.Local{Addr: t.course.origin.of(bind), Mark: mark}
+	from := t.service.choose(time.Now(), &t.conf.Listener, policy.Conn{Bind: t.course.origin.of(bind), Destination: to})
+	t.course.origin.set(bind, from)
+	return ourSide(&t.conf.Listener, t.source, from, t.server.marks.mark(t.up.flow.Class()))
 }
 
 // tryNextBind tries the present address from the next one of bind, if the last attempt has

@@ -189,11 +189,9 @@ func (t *udpSession) introduction() []byte {
 	return entry.Proxy{Source: t.key.client, Destination: to}.AppendBinary(nil, true)
 }
 
-func (t *udpSession) isBuiltin() bool { return t.name == policy.Echo || t.name == policy.Discard }
-
 // dial makes the socket to the upstream, unless that is built in.
 func (t *udpSession) dial() error {
-	if t.isBuiltin() {
+	if builtins[t.name] != nil {
 		return nil
 	}
 	s := t.socket.server
@@ -257,19 +255,9 @@ func (s *Server) sharePort(port uint16) (undo func()) {
 	}
 }
 
-// local returns our side of the connection to the upstream: marked, and with the address of the
-// client or one of bind, if the listener says so.
-func (t *udpSession) local() sock.Local {
-	mark := t.socket.server.marks.mark(t.up.class.Load())
-	if t.conf.KeepSource {
-		return sock.Local{Addr: t.key.client.Addr(), Foreign: true, Mark: mark}
-	}
-	return sock.Local{Addr: t.from, Mark: mark}
-}
-
 // connect returns a socket that is connected to the upstream.
 func (t *udpSession) connect(to netip.AddrPort) (*net.UDPConn, error) {
-	from := t.local()
+	from := ourSide(t.conf, t.key.client, t.from, t.socket.server.marks.mark(t.up.class.Load()))
 	from.Unicast = t.conf.Mode.IsEntry()
 	dialer := net.Dialer{Control: controlOf(from)}
 	if from.Addr.IsValid() {
@@ -293,7 +281,7 @@ func (t *udpSession) join(up *shaper.Class) error {
 	switch {
 	case up == nil:
 		return net.ErrClosed
-	case !t.permit.Acquire(up, t):
+	case !t.permit.Acquire(up, impatient{}):
 		return errNoPermit
 	}
 	if err := t.dial(); err != nil {

@@ -64,11 +64,14 @@ func (t *udpSession) quitClasses() {
 	t.guest.Swap(nil).End(now, true)
 }
 
-// Acquired implements shaper.PermitOwner. Nobody calls it, since the session never waits.
-func (t *udpSession) Acquired() {}
+// impatient owns the permit of a UDP session: it never waits for one, so there is nothing to tell it.
+type impatient struct{}
+
+// Acquired implements shaper.PermitOwner.
+func (impatient) Acquired() {}
 
 // Protocol implements shaper.PermitOwner.
-func (t *udpSession) Protocol() policy.Protocol { return policy.UDP }
+func (impatient) Protocol() policy.Protocol { return policy.UDP }
 
 // enter registers a session with its socket and with the server. The socket comes first: once
 // the server has the session, others may abort it. It returns false if either is closing. The socket
