@@ -136,7 +136,7 @@ func TestRelayInUseIsNotIdle(t *testing.T) {
 	r := run(t, entryTo("socks5", `allow = "127.0.0.0/8"`))
 	control := r.dial("l")
 	until(t, "the session has begun", func() bool { return len(r.Sessions()) == 1 })
-	one := r.all()[0].(*tcpSession)
+	one := r.sessions.all()[0].(*tcpSession)
 	one.tend(time.Now())
 	c := r.associateBy(control, "")
 	c.send(t, header("127.0.0.1", server.LocalAddr().(*net.UDPAddr).AddrPort().Port())+"x")

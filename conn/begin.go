@@ -33,7 +33,7 @@ func newSession(s *Server, client sock.End, source netip.AddrPort, at *localAddr
 func (s *Server) start(client sock.End, source netip.AddrPort, at *localAddr, sv *service) {
 	t := newSession(s, client, source, at, sv)
 	sv.stats.Open.Add(1)
-	if !s.add(t, t.id) {
+	if !s.sessions.add(t, t.id) {
 		t.client.reset()
 		sv.stats.Open.Add(-1)
 		sv.gate.leave()

@@ -173,25 +173,18 @@ func (c *Change) reroute(lost []*shaper.Class) {
 	defer s.routing.mu.Unlock()
 	s.routing.routes = r
 	if s.marks.set(c.policy) {
-		defer s.remark()
+		defer s.sessions.remark()
 	}
 	gone := map[*shaper.Class]bool{}
 	for _, class := range lost {
 		gone[class] = true
 	}
-	for _, one := range s.all() {
+	for _, one := range s.sessions.all() {
 		one.reclassify(r, gone)
 	}
 	for _, class := range lost {
 		class.LetIn()
 		reenter(class)
-	}
-}
-
-// remark sets the marks of all open sessions again.
-func (s *Server) remark() {
-	for _, one := range s.all() {
-		one.remark()
 	}
 }
 

@@ -287,7 +287,7 @@ func TestReloadedConnectionThatEndsIsNotAwaited(t *testing.T) {
 		r.dial("l")
 		var s *tcpSession
 		until(t, "a connection waits", func() bool {
-			for _, one := range r.all() {
+			for _, one := range r.sessions.all() {
 				one.(*tcpSession).do(func(one *tcpSession) {
 					if one.stage == opening && one.up.waiting {
 						s = one

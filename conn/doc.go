@@ -46,7 +46,7 @@
 //	course       where a session leads: its upstream, the address there, and the one of ours
 //	bind         the address of ours that a session leaves from
 //	shadow       a policy that only computes what it would do
-//	registry     the open sessions of the server, of both kinds
+//	registry     the open sessions of the server, of both kinds, and its tunnels
 //	routes       a compiled policy: which classes a connection gets
 //	certs        certificates and keys
 //	files        files that the policy names

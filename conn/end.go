@@ -74,7 +74,7 @@ func (t *tcpSession) finish(result stats.Result) {
 	t.service.stats.Open.Add(-1)
 	t.service.gate.leave()
 	t.log(result)
-	t.server.remove(t.id)
+	t.server.sessions.remove(t.id)
 }
 
 // log logs the end of the session.

@@ -378,7 +378,7 @@ func TestLeavesDuringLogin(t *testing.T) {
 		users := filepath.Join(trial.Files(t, map[string]string{"users": "ann:" + hashOf(t, "secret")}), "users")
 		r := run(t, entryTo("connect", `allow = "127.0.0.1"`, fmt.Sprintf("users = %q", users)))
 		client := r.dial("l")
-		until(t, "the session has begun", func() bool { return len(r.all()) == 1 })
+		until(t, "the session has begun", func() bool { return len(r.sessions.all()) == 1 })
 		synctest.Wait()                                            // until it listens
 		r.one().do(func(s *tcpSession) { s.greeting.parse = nil }) // as it is meanwhile
 		reset(client)

@@ -604,7 +604,7 @@ func TestUnansweredIsForgotten(t *testing.T) {
 	go io.WriteString(client, strings.Repeat(one, room+more))
 	expect(t, upstream, strings.Repeat(one, room))
 	until(t, "the rest waits", func() bool { return r.Sessions()[0].Waiting >= int64(more*len(one)) })
-	for _, s := range r.all() {
+	for _, s := range r.sessions.all() {
 		s.(*tcpSession).do(func(s *tcpSession) { s.relay.tend(time.Now().Add(2 * time.Minute)) })
 	}
 	expect(t, upstream, strings.Repeat(one, more))

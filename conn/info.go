@@ -60,7 +60,7 @@ func (t *tcpSession) held() int64 {
 // Sessions returns the open sessions, in the order in which they began.
 func (s *Server) Sessions() []Session {
 	var all []Session
-	for _, one := range s.all() {
+	for _, one := range s.sessions.all() {
 		all = append(all, one.info())
 	}
 	return all
@@ -74,7 +74,7 @@ func (s *Server) Busiest(n int) (busiest []Session, open int) {
 		unwritten int64
 	}
 	var all []ranked
-	for _, one := range slices.Backward(s.all()) {
+	for _, one := range slices.Backward(s.sessions.all()) {
 		all = append(all, ranked{one, one.unwritten()})
 	}
 	slices.SortStableFunc(all, func(a, b ranked) int { return cmp.Compare(b.unwritten, a.unwritten) })
@@ -87,9 +87,7 @@ func (s *Server) Busiest(n int) (busiest []Session, open int) {
 // CloseSession resets an open session, and returns what it was just before. It returns false if there is
 // none with this id.
 func (s *Server) CloseSession(id uint64) (was Session, closed bool) {
-	s.mu.Lock()
-	one, found := s.sessions[id]
-	s.mu.Unlock()
+	one, found := s.sessions.find(id)
 	if !found {
 		return was, false
 	}

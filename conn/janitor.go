@@ -51,15 +51,10 @@ func (j *janitor) run() {
 func (j *janitor) gather() {
 	s := j.server
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	j.batch = j.batch[:0]
 	maps.DeleteFunc(s.closing, func(_ address, u *udpSocket) bool { return u.is(udpClosed) })
-	stops, closes := s.stopping.Load(), len(s.closing) > 0
-	for id, one := range s.sessions {
-		if (id+j.turn)%one.turns == 0 || stops || closes && one.turnsBetween() == 1 {
-			j.batch = append(j.batch, one.session)
-		}
-	}
+	closes := len(s.closing) > 0
+	s.mu.Unlock()
+	j.batch = s.sessions.due(j.batch[:0], j.turn, s.stopping.Load(), closes)
 }
 
 // tend checks a session. No lock is held.

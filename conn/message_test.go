@@ -190,7 +190,7 @@ func TestMessageOfAFailedWriteCountsOnce(t *testing.T) {
 			addr, conns := listen(t)
 			r := run(t, class("c", rate)+class("back", fast)+listener("l", "lines", addr, "c", `return_class = "back"`))
 			client, upstream := r.open(conns)
-			r.all()[0].(*tcpSession).do(func(*tcpSession) {
+			r.sessions.all()[0].(*tcpSession).do(func(*tcpSession) {
 				send(t, client, "line\n")
 				reset(upstream)
 			})

@@ -3,6 +3,7 @@ package conn
 import (
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"shaper/shaper"
@@ -10,7 +11,7 @@ import (
 )
 
 // session is a session of either kind, as the registry knows it. All methods are safe for
-// concurrent use. Only turnsBetween may be called with the server's lock held.
+// concurrent use. Only turnsBetween may be called with the registry's lock held.
 type session interface {
 	// info returns a snapshot of the session.
 	info() Session
@@ -41,34 +42,115 @@ type registered struct {
 	turns uint64
 }
 
-// add adds a session. It returns false if the server is stopping.
-func (s *Server) add(one session, id uint64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopping.Load() {
+// registry is what has to end before the server has stopped: the open sessions, and the tunnels, of
+// which some still send for sessions that have ended. Once it is closed, no session comes in; those
+// that are open may still make tunnels.
+type registry struct {
+	mu      sync.Mutex            // guards the fields below
+	closed  bool                  // see close
+	open    map[uint64]registered // the open sessions, by id
+	tunnels map[*tunnel]bool      // those that are not closed
+	idle    sync.Cond             // on mu: the last session or the last tunnel has ended
+}
+
+func (r *registry) init() {
+	r.open, r.tunnels, r.idle.L = map[uint64]registered{}, map[*tunnel]bool{}, &r.mu
+}
+
+// add adds a session. It returns false if the registry is closed.
+func (r *registry) add(one session, id uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
 		return false
 	}
-	s.sessions[id] = registered{one, one.turnsBetween()}
+	r.open[id] = registered{one, one.turnsBetween()}
 	return true
 }
 
 // remove removes a session that has ended.
-func (s *Server) remove(id uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.sessions, id)
-	if len(s.sessions) == 0 { // awaitSessions checks the tunnels
-		s.idle.Broadcast()
+func (r *registry) remove(id uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if delete(r.open, id); len(r.open) == 0 { // await checks the tunnels
+		r.idle.Broadcast()
 	}
 }
 
+// addTunnel adds a tunnel.
+func (r *registry) addTunnel(tn *tunnel) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tunnels[tn] = true
+}
+
+// removeTunnel removes a tunnel that is closed.
+func (r *registry) removeTunnel(tn *tunnel) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if delete(r.tunnels, tn); len(r.tunnels) == 0 { // await checks the sessions
+		r.idle.Broadcast()
+	}
+}
+
+// close lets no more sessions in.
+func (r *registry) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+}
+
+// await waits until all sessions have ended and all tunnels have sent their last bytes.
+func (r *registry) await() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.open) > 0 || len(r.tunnels) > 0 {
+		r.idle.Wait()
+	}
+}
+
+// find returns an open session.
+func (r *registry) find(id uint64) (one session, found bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	entry, found := r.open[id]
+	return entry.session, found
+}
+
 // all returns the open sessions, in the order in which they began.
-func (s *Server) all() []session {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make([]session, 0, len(s.sessions))
-	for _, id := range slices.Sorted(maps.Keys(s.sessions)) {
-		all = append(all, s.sessions[id].session)
+func (r *registry) all() []session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]session, 0, len(r.open))
+	for _, id := range slices.Sorted(maps.Keys(r.open)) {
+		all = append(all, r.open[id].session)
 	}
 	return all
+}
+
+// sending returns the tunnels that are not closed.
+func (r *registry) sending() []*tunnel {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Keys(r.tunnels))
+}
+
+// due appends the sessions that the janitor has to check in a turn. stops says that these are all,
+// and closes that a socket of datagrams closes: its sessions have become impatient.
+func (r *registry) due(batch []session, turn uint64, stops, closes bool) []session {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, one := range r.open {
+		if (id+turn)%one.turns == 0 || stops || closes && one.turnsBetween() == 1 {
+			batch = append(batch, one.session)
+		}
+	}
+	return batch
+}
+
+// remark sets the marks of all open sessions again.
+func (r *registry) remark() {
+	for _, one := range r.all() {
+		one.remark()
+	}
 }

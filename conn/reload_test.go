@@ -293,7 +293,7 @@ func TestClassOfASessionComesBack(t *testing.T) {
 		time.Sleep(time.Minute)
 		r.reload(keep)
 		r.reload(whole)
-		if r.shaper.Class("back") != old || r.all()[0].(*tcpSession).down.flow.Class() != old {
+		if r.shaper.Class("back") != old || r.sessions.all()[0].(*tcpSession).down.flow.Class() != old {
 			t.Error("the class was forgotten, although a session is in it")
 		}
 	})
@@ -422,7 +422,7 @@ func TestAbortLeavesNoInterception(t *testing.T) {
 			c := dialTCP(t, r.addr("l")) // an accepted connection has the options of its listener
 			send(t, c, "x")
 			expect(t, c, "x")
-			all := r.all()
+			all := r.sessions.all()
 			one := all[len(all)-1].(*tcpSession)
 			one.mu.Lock()
 			defer one.mu.Unlock()

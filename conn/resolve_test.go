@@ -98,7 +98,7 @@ func (r *rig) connections(class string) uint64 {
 
 // look calls f with the session that began first, if there is one. The session's lock is held.
 func (r *rig) look(f func(t *tcpSession)) {
-	if len(r.all()) > 0 {
+	if len(r.sessions.all()) > 0 {
 		r.one().do(f)
 	}
 }

@@ -92,9 +92,7 @@ func newTunnel(s *side, by time.Time) *tunnel {
 	tn := &tunnel{server: t.server, session: t, side: s, file: file, outside: sock.NoSocket(), gone: make(chan struct{})}
 	tn.end = &tlsEnd{Socket: sock.NoSocket(), tunnel: tn}
 	s.end = tn.end
-	t.server.mu.Lock()
-	t.server.tunnels[tn] = true
-	t.server.mu.Unlock()
+	t.server.sessions.addTunnel(tn)
 	// Take the descriptors now, before later connections do. If there are none, connect
 	// tries again.
 	tn.open(by)

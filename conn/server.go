@@ -28,6 +28,7 @@ import (
 //	a tcpSession's
 //	an association's, foreign's for sharing
 //	mu
+//	the registry's
 //	a udpSocket's, foreign's, relayAt's, a group's of upstreams, a tunnel's, a class tree's
 //	a gate's
 //	a poller's
@@ -52,6 +53,7 @@ type Server struct {
 	foreign  foreign
 	relayAt  relayAddrs
 	routing  routing
+	sessions registry
 	stopping atomic.Bool // Shutdown has begun; it is set with mu held
 	drains   atomic.Bool // it lets open sessions go on, so those that can end well do
 	failing  ratelimit   // of errors of accept: they mostly have one cause for all listeners
@@ -63,9 +65,6 @@ type Server struct {
 	services map[string]*service    // by name of the listener
 	retired  map[string]*service    // of removed listeners that still have sessions
 	past     stats.Carried          // by the listeners that were removed and have no session any more
-	sessions map[uint64]registered  // the open ones, by id
-	tunnels  map[*tunnel]bool       // those that are not closed
-	idle     *sync.Cond             // on mu: the last session or the last tunnel has ended
 	probe    *tcpSocket             // see Probe; nil until its first call
 }
 
@@ -89,8 +88,6 @@ func newServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger, network
 		closing:     map[address]*udpSocket{},
 		services:    map[string]*service{},
 		retired:     map[string]*service{},
-		sessions:    map[uint64]registered{},
-		tunnels:     map[*tunnel]bool{},
 		pipes:       network.NewPipes(),
 		network:     network,
 		connectFrom: connectFrom,
@@ -98,7 +95,7 @@ func newServer(sh *shaper.Shaper, inherited Inherited, log *slog.Logger, network
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.routing.routes = &routes{classifier: policy.Compile(&policy.Policy{})}
-	s.idle = sync.NewCond(&s.mu)
+	s.sessions.init()
 	s.udpUpstreams.setMax(sock.Descriptors() / 2)
 	s.names = upstream.NewNames(upstream.System().Lookup, log)
 	s.wg.Go((&janitor{server: s}).run)
@@ -196,10 +193,11 @@ func (s *Server) Shutdown(ctx context.Context) (reset int) {
 		s.probe.close()
 	}
 	s.mu.Unlock()
+	s.sessions.close()
 
 	counted := make(chan int, 1)
 	stop := context.AfterFunc(ctx, func() { counted <- s.resetAll() })
-	s.awaitSessions()
+	s.sessions.await()
 	if !stop() {
 		reset = <-counted
 	}
@@ -218,27 +216,15 @@ func (s *Server) Shutdown(ctx context.Context) (reset int) {
 // start a session that waits for one.
 func (s *Server) resetAll() (n int) {
 	s.drains.Store(false)
-	for _, one := range slices.Backward(s.all()) {
+	for _, one := range slices.Backward(s.sessions.all()) {
 		if one.abort(stats.Drained) {
 			n++
 		}
 	}
-	s.mu.Lock()
-	tunnels := slices.Collect(maps.Keys(s.tunnels))
-	s.mu.Unlock()
-	for _, tn := range tunnels {
+	for _, tn := range s.sessions.sending() {
 		if tn.abort() { // its session has ended, but its last bytes have not departed
 			n++
 		}
 	}
 	return n
-}
-
-// awaitSessions waits until all sessions have ended and all tunnels have sent their last bytes.
-func (s *Server) awaitSessions() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for len(s.sessions) > 0 || len(s.tunnels) > 0 {
-		s.idle.Wait()
-	}
 }

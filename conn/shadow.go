@@ -33,7 +33,7 @@ func (s *Server) Shadow(p *policy.Policy, trial *shaper.Trial) {
 			s.routing.shadow.classes[class.Name()] = class
 		}
 	}
-	for _, session := range s.all() {
+	for _, session := range s.sessions.all() {
 		session.mirror(s.routing.shadow)
 	}
 }

@@ -284,7 +284,7 @@ func TestShutdownResetsIdleSessions(t *testing.T) {
 	client, server := r.open(conns)
 	passShort(t, client, server)
 	r.open(conns)
-	all := r.all()
+	all := r.sessions.all()
 	idle, youngest := all[0].(*tcpSession), all[1].(*tcpSession)
 	reset := make(chan int, 1)
 	youngest.mu.Lock() // the reset of all waits at its first session

@@ -232,7 +232,7 @@ func TestTruncationIsAReset(t *testing.T) {
 }
 
 // one returns the only session.
-func (r *rig) one() *tcpSession { return r.all()[0].(*tcpSession) }
+func (r *rig) one() *tcpSession { return r.sessions.all()[0].(*tcpSession) }
 
 func TestCloseSessionThatIsNot(t *testing.T) {
 	r := run(t, forward(policy.Echo, fast))

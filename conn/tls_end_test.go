@@ -178,7 +178,7 @@ func resetWhenRead(t *testing.T, r *rig, upstream tcpConn) {
 	awaitArrival(t, upstream)
 	reset(upstream)
 	until(t, "the session knows", func() (broken bool) {
-		r.all()[0].(*tcpSession).do(func(s *tcpSession) { broken = s.upstream.Broken })
+		r.sessions.all()[0].(*tcpSession).do(func(s *tcpSession) { broken = s.upstream.Broken })
 		return broken
 	})
 }
@@ -207,7 +207,7 @@ func TestTLSResetSeenByAWrite(t *testing.T) {
 	upstream := nextTLS(t, conns, serving(a.issue("server")))
 	send(t, upstream, string(noise(100_000)))
 	awaitArrival(t, upstream.tcp)
-	s := r.all()[0].(*tcpSession)
+	s := r.sessions.all()[0].(*tcpSession)
 	until(t, "the answer waits", func() (waits bool) {
 		s.do(func(s *tcpSession) { waits = s.down.waiting })
 		return waits
@@ -236,7 +236,7 @@ func TestTLSAlertOfAStalledPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	unsent := func() (n int) { // of the pair
-		r.all()[0].(*tcpSession).do(func(s *tcpSession) { n = s.upstream.end.(*tlsEnd).Socket.Unsent() })
+		r.sessions.all()[0].(*tcpSession).do(func(s *tcpSession) { n = s.upstream.end.(*tlsEnd).Socket.Unsent() })
 		return n
 	}
 	for quiet := 0; quiet < 50; { // the peer stalls, and the session does not yet
@@ -447,11 +447,7 @@ func TestTLSOfARefusedClientEnds(t *testing.T) {
 // awaitTunnels waits until there are so many tunnels.
 func (r *rig) awaitTunnels(n int) {
 	r.t.Helper()
-	until(r.t, fmt.Sprintf("there are %d tunnels", n), func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return len(r.tunnels) == n
-	})
+	until(r.t, fmt.Sprintf("there are %d tunnels", n), func() bool { return len(r.sessions.sending()) == n })
 }
 
 // A stop does not wait for a client that was told of the end of its session, and does not close. What the
@@ -514,9 +510,7 @@ func TestTLSEndsInEveryWay(t *testing.T) {
 	}
 	clients.Wait()
 	until(t, "all sessions have ended", func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return len(s.sessions) == 0 && len(s.tunnels) == 0
+		return len(s.sessions.all()) == 0 && len(s.sessions.sending()) == 0
 	})
 	close(stop)
 	upstreams.Wait()

@@ -354,7 +354,7 @@ func TestTLSMarks(t *testing.T) {
 		t.Errorf("the mark is %d, want 7", got)
 	}
 	s.marks.byClass.Store(&map[string]uint32{"c": 9})
-	s.remark()
+	s.sessions.remark()
 	if got := marked(); got != 9 {
 		t.Errorf("the mark is %d, want 9", got)
 	}

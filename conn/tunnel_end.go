@@ -139,12 +139,7 @@ func (tn *tunnel) close(ok bool) {
 	}
 	tn.outside.Close()
 	tn.mu.Unlock()
-	s := tn.server
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if delete(s.tunnels, tn); len(s.tunnels) == 0 {
-		s.idle.Broadcast()
-	}
+	tn.server.sessions.removeTunnel(tn)
 }
 
 // unwatch undoes watch.

@@ -87,9 +87,9 @@ func (u *udpSocket) enter(one *udpSession) bool {
 		return false
 	}
 	switch {
-	case u.server.add(one, one.id):
+	case u.server.sessions.add(one, one.id):
 		if one.ended.Load() { // abort may have come before add
-			u.server.remove(one.id)
+			u.server.sessions.remove(one.id)
 		}
 	case !one.ended.Swap(true):
 		u.leave(one)
@@ -189,7 +189,7 @@ func (t *udpSession) abort(result stats.Result) bool {
 	t.service.stats.Ended[result].Add(1)
 	t.service.stats.Open.Add(-1)
 	t.service.gate.leave()
-	t.socket.server.remove(t.id)
+	t.socket.server.sessions.remove(t.id)
 	return true
 }
 

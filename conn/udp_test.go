@@ -208,11 +208,11 @@ func TestSessionEndsBeforeItIsRegistered(t *testing.T) {
 		c := dialUDP(t, r.addr("l"))
 		send(t, c, "x")
 		expectDatagram(t, c, "x")
-		one := r.all()[0].(*udpSession)
+		one := r.sessions.all()[0].(*udpSession)
 		one.abort(stats.OK)
-		r.mu.Lock()
-		r.stopping.Store(stopping)
-		r.mu.Unlock()
+		r.sessions.mu.Lock()
+		r.sessions.closed = stopping
+		r.sessions.mu.Unlock()
 		if !one.socket.enter(one) {
 			t.Error("it would be undone twice")
 		}
@@ -263,7 +263,7 @@ func TestRemovedSocketOfDatagramsComesBack(t *testing.T) {
 	c := dialUDP(t, "127.0.0.1:"+port)
 	send(t, c, "0")
 	from := expectDatagram(t, upstream, "0")
-	one := r.all()[0].(*udpSession)
+	one := r.sessions.all()[0].(*udpSession)
 	one.up.pending.Add(1) // something waits: else the session may end while the socket closes, however soon that comes back
 	descriptors := openDescriptors(t)
 	for range 20 {
@@ -385,7 +385,7 @@ func TestPanicInDatagramSession(t *testing.T) {
 	other := dialUDP(t, r.addr("l"))
 	send(t, other, "x")
 	until(t, "there is a session", func() bool { return len(r.Sessions()) == 1 })
-	sv, socket := r.service("l"), r.all()[0].(*udpSession).socket
+	sv, socket := r.service("l"), r.sessions.all()[0].(*udpSession).socket
 	for i, gap := range []time.Duration{60 * time.Millisecond, 0} {
 		time.Sleep(gap) // after that, a datagram leaves at once
 		one := &udpSession{socket: socket, service: sv, conf: &sv.terms.Load().Listener}
