@@ -62,7 +62,7 @@ func (l *lane) look() bool {
 // readMore reads more. At the end of the stream, it decides what the remaining bytes are.
 func (l *lane) readMore() bool {
 	switch {
-	case l.read():
+	case l.in.read(l.scan.Need()):
 		return true
 	case l.in.end == open || l.backlog.pending() > 0:
 		return false

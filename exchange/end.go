@@ -63,7 +63,7 @@ func (l *lane) discard() bool {
 	case !l.passAnswers():
 		return false
 	}
-	read := l.read()
+	read := l.in.read(l.scan.Need())
 	switch {
 	case !l.isUp() || x.stopped:
 	case x.told != stats.OK:

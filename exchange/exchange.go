@@ -36,6 +36,7 @@
 //	output    what was passed on and has not been written
 //	protocol  what the protocols differ in
 //	host      what the machine asks of its host
+//	run       what time it is, and whether the machine goes on
 package exchange
 
 import (
@@ -62,9 +63,8 @@ type Exchange struct {
 
 	up, down lane
 	classes
-	now     time.Time    // the latest time that the host has told
-	stopped bool         // nothing moves any more; see Stop
-	told    stats.Result // the result of the end that the client was told of; see linger
+	run
+	told stats.Result // the result of the end that the client was told of; see linger
 
 	retirement retirement
 	refusals   refusals

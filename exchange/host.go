@@ -87,11 +87,3 @@ type Follower interface {
 	Refused(now time.Time, reason stats.Reason)
 	Dropped(now time.Time, reason stats.Reason) // the connection ended
 }
-
-// noteTime keeps the latest time that the host has told. A host that waits for a lock may be
-// late to tell it.
-func (x *Exchange) noteTime(now time.Time) {
-	if now.After(x.now) {
-		x.now = now
-	}
-}

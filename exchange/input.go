@@ -8,6 +8,8 @@ import (
 
 // An input holds what a lane has read and not passed on.
 type input struct {
+	run     *run
+	wire    Direction
 	buf     *buffer.Buffer // nil: there is nothing
 	off, to int            // the bytes are buf.Bytes[off:to]
 	wasFull bool           // the last read filled buf
@@ -110,22 +112,22 @@ func (in *input) drop() {
 	in.buf, in.off, in.to = nil, 0, 0
 }
 
-// read reads what is there. It returns false if that is nothing.
-func (l *lane) read() bool {
-	if l.in.end != open || !l.wire.Readable() {
+// read reads what is there, if need bytes are needed in all. It returns false if there is nothing.
+func (in *input) read(need int) bool {
+	if in.end != open || !in.wire.Readable() {
 		return false
 	}
-	n, err := l.wire.Read(l.in.room(l.in.nextNeed(l.scan.Need())))
-	if l.x.stopped {
+	n, err := in.wire.Read(in.room(in.nextNeed(need)))
+	if in.run.stopped {
 		return false
 	}
-	l.in.filled(n)
+	in.filled(n)
 	switch err {
 	case nil:
 	case io.EOF:
-		l.in.end = clean
+		in.end = clean
 	default:
-		l.in.end = cut
+		in.end = cut
 	}
 	return n > 0
 }

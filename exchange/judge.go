@@ -49,7 +49,7 @@ func (a *answer) judge(l *lane) bool {
 			a.end()
 			return true
 		case a.content.IsBroken(), len(body) == mostHeldBack:
-		case l.read():
+		case l.in.read(l.scan.Need()):
 			continue
 		case l.in.end == open && (l.x.stopped || a.reserve(l)):
 			return false

@@ -66,7 +66,8 @@ func (f *found) cost() shaper.Cost {
 
 func (l *lane) init(x *Exchange, direction stats.Direction, d Direction, scan frame.Scanner) {
 	l.x, l.direction, l.wire, l.scan = x, direction, d, scan
-	l.out.x, l.out.wire, l.backlog.lane, l.body.lane, l.waste.lane = x, d, l, l, l
+	l.in.run, l.in.wire, l.out.run, l.out.wire = &x.run, d, &x.run, d
+	l.backlog.lane, l.body.lane, l.waste.lane = l, l, l
 }
 
 func (l *lane) isUp() bool { return l.direction == stats.Upstream }

@@ -5,7 +5,7 @@ import "shaper/buffer"
 // An output holds what a lane has passed on and not written, because more may follow in this
 // turn, or because the receiver has no room.
 type output struct {
-	x     *Exchange
+	run   *run
 	wire  Direction
 	held  []byte
 	block *buffer.Buffer // the memory of held at first; nil: held is empty or has grown out of it
@@ -21,7 +21,7 @@ func (o *output) send(p []byte) (n int) {
 		o.held = append(o.held, p...)
 		return max(o.writeHeld()-before, 0)
 	}
-	if n = o.write(p); n < len(p) && !o.x.stopped {
+	if n = o.write(p); n < len(p) && !o.run.stopped {
 		o.held = append(o.held, p[n:]...)
 	}
 	return n
@@ -30,7 +30,7 @@ func (o *output) send(p []byte) (n int) {
 // write writes as much as the receiver takes, and returns how many bytes that is.
 func (o *output) write(p []byte) int {
 	n, departed := o.wire.Write(p)
-	o.x.noteTime(departed)
+	o.run.noteTime(departed)
 	return n
 }
 
@@ -54,13 +54,13 @@ func (o *output) flush() bool {
 		return true
 	}
 	o.writeHeld()
-	return !o.x.stopped && len(o.held) == 0
+	return !o.run.stopped && len(o.held) == 0
 }
 
 // writeHeld writes what is held, as far as there is room, and returns how many bytes that is.
 func (o *output) writeHeld() int {
 	n := o.write(o.held)
-	if o.x.stopped {
+	if o.run.stopped {
 		return n
 	}
 	if o.held = o.held[:copy(o.held, o.held[n:])]; len(o.held) == 0 {

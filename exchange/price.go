@@ -76,7 +76,7 @@ func (p *peek) goOn() bool {
 		if p.content.IsBroken() || len(body) >= mostPeeked { // the line of a chunk stands across the bound
 			break
 		}
-		if !l.read() && (l.in.end == open || l.x.stopped) {
+		if !l.in.read(l.scan.Need()) && (l.in.end == open || l.x.stopped) {
 			return false
 		} else if l.in.end != open {
 			break // the rest never comes, or cannot be framed
