@@ -105,7 +105,7 @@ func (m *message) wait(at stage) { m.waitBefore(at, nil) }
 
 // waitBefore puts a message before another one of a list, or at its end if that is nil.
 func (m *message) waitBefore(at stage, before *message) {
-	m.keep()
+	m.payload.own()
 	q := &m.lane.backlog
 	q.listOf(at, m.tag).insert(m, before)
 	m.stage = at
@@ -114,8 +114,8 @@ func (m *message) waitBefore(at stage, before *message) {
 	}
 	q.n++
 	q.countLate(m, 1)
-	q.bytes += int(m.n)
-	q.memory += m.memory()
+	q.bytes += int(m.payload.n)
+	q.memory += m.payload.memory()
 }
 
 // take takes a message out of its list.
@@ -127,8 +127,8 @@ func (q *backlog) take(m *message) {
 	m.stage = unlisted
 	q.n--
 	q.countLate(m, -1)
-	q.bytes -= int(m.n)
-	q.memory -= m.memory()
+	q.bytes -= int(m.payload.n)
+	q.memory -= m.payload.memory()
 }
 
 func (q *backlog) countLate(m *message, n int) {
@@ -165,7 +165,7 @@ func (q *backlog) dropList(of *list, reason stats.Reason) {
 		q.take(m)
 		q.lane.found.lost = true // if its body is still to come, m is the message that was found
 		if m.class != nil {
-			m.class.Tally().Dropped(reason, 1, int64(m.n))
+			m.class.Tally().Dropped(reason, 1, int64(m.payload.n))
 		}
 		if m.follower != nil {
 			m.follower.Dropped(q.lane.x.now, reason)

@@ -81,9 +81,7 @@ func (b *body) passPiece() {
 	n := b.piece
 	b.piece, b.remaining = 0, b.remaining-n
 	p := l.in.bytes()[:n]
-	if m := l.backlog.growing; m != nil {
-		m.grow(p)
-	}
+	l.backlog.grow(p)
 	if b.flow.Class() != nil {
 		l.out.send(p)
 		b.flow.Left(l.x.now)

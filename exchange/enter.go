@@ -138,8 +138,8 @@ func (m *message) leave(item *shaper.Item) {
 		m.follower.Sent(l.x.now)
 		m.follower = nil
 	}
-	alone := m.buf != nil && len(l.out.held) == 0 // otherwise lane.drop counts it, in the input or the output
-	written := l.out.send(m.bytes())
+	alone := m.payload.buf != nil && len(l.out.held) == 0 // otherwise lane.drop counts it, in the input or the output
+	written := l.out.send(m.payload.bytes())
 	item.Left(l.x.now)
 	if written == 0 && l.wire.Shut() { // the receiver is down, so it never gets this message
 		m.giveBack(l.x.now, item, item.Cost)
@@ -149,7 +149,7 @@ func (m *message) leave(item *shaper.Item) {
 	case !l.x.stopped:
 		l.wire.Sent(m.class, m.item.Cost)
 	case alone && m.class != nil:
-		m.class.Tally().Dropped(stats.Reset, 1, int64(m.n))
+		m.class.Tally().Dropped(stats.Reset, 1, int64(m.payload.n))
 	}
 	if !asks || !m.keepSent() {
 		m.release()

@@ -23,7 +23,7 @@ func (m *message) hold(b *classBacklog) {
 func (m *message) exceeds(b *classBacklog) bool {
 	room := m.class.Policy().Queue
 	n := int(room.Items.N)
-	return n > 0 && b.waiting.n >= n || room.Bytes > 0 && b.waiting.bytes+int(m.n) > int(room.Bytes)
+	return n > 0 && b.waiting.n >= n || room.Bytes > 0 && b.waiting.bytes+int(m.payload.n) > int(room.Bytes)
 }
 
 // heldTooLong reports whether a message was held for longer than it may wait.

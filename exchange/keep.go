@@ -3,7 +3,6 @@ package exchange
 import (
 	"sync/atomic"
 
-	"shaper/buffer"
 	"shaper/policy"
 )
 
@@ -16,10 +15,10 @@ func (m *message) keepSent() bool {
 	l := m.lane
 	q := &l.backlog
 	retries := m.class != nil && m.repeatable && !l.x.stopped && m.class.Messages().Retry().Max > 0
-	if !retries || l.x.protocol.isHTTP() && l.x.unanswered() > 1 || !q.charge(m.holds()) {
+	if !retries || l.x.protocol.isHTTP() && l.x.unanswered() > 1 || !q.charge(m.payload.holds()) {
 		return false
 	}
-	m.keep()
+	m.payload.own()
 	if m.number == 0 {
 		q.numbers++
 		m.number = q.numbers
@@ -67,31 +66,20 @@ func (q *backlog) discharge(n int) {
 	q.memory -= n
 }
 
-// holds returns the memory that a message is charged while it is kept.
-func (m *message) holds() int {
-	if m.buf != nil {
-		return m.memory()
+// grow adds a piece of its body to the message whose body still passes, if there is one. If the message
+// becomes too large, it is not kept any more.
+func (q *backlog) grow(piece []byte) {
+	if q.growing == nil {
+		return
 	}
-	return int(policy.Holds(int64(m.n)))
-}
-
-// grow adds a piece of its body to a message that is kept. If that is too large, the message is
-// not kept any more.
-func (m *message) grow(p []byte) {
-	q, n := &m.lane.backlog, int(m.n)+len(p)
-	more := max(int(policy.Holds(int64(n)))-m.holds(), 0)
+	p := &q.growing.payload
+	n := int(p.n) + len(piece)
+	more := max(int(policy.Holds(int64(n)))-p.holds(), 0)
 	if n > int(policy.RetryHolds) || !q.charge(more) {
 		q.dropGrowing()
 		return
 	}
-	if n > len(m.buf.Bytes) {
-		larger := buffer.Get(n)
-		copy(larger.Bytes, m.bytes())
-		m.buf.Put()
-		m.buf = larger
-	}
-	copy(m.buf.Bytes[m.n:], p)
-	m.n = int32(n)
+	p.append(piece)
 }
 
 // grown notes that all of the body has passed.
@@ -106,7 +94,7 @@ func (q *backlog) grown() {
 func (q *backlog) dropGrowing() {
 	if m := q.growing; m != nil {
 		q.growing = nil
-		q.discharge(m.holds())
+		q.discharge(m.payload.holds())
 		m.release()
 	}
 }
@@ -128,7 +116,7 @@ func (q *backlog) unkeep(m *message) {
 	q.listOf(unanswered, m.tag).remove(m)
 	m.stage = unlisted
 	q.kept--
-	q.discharge(m.holds())
+	q.discharge(m.payload.holds())
 }
 
 // forget keeps the messages that match no longer: the client gets their answers, whatever they say.

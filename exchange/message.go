@@ -15,10 +15,9 @@ import (
 type message struct {
 	item     shaper.Item
 	lane     *lane
-	class    *shaper.Class  // nil: nothing limits it
-	follower Follower       // is told what becomes of it; nil: nobody
-	buf      *buffer.Buffer // its own copy of the bytes; nil: they are at the front of the input
-	n        int32          // the number of its bytes
+	class    *shaper.Class // nil: nothing limits it
+	follower Follower      // is told what becomes of it; nil: nobody
+	payload  payload
 
 	// The fields of frame.Message that are needed later. None points into the bytes.
 	command, sequence uint32
@@ -59,53 +58,27 @@ var messages = sync.Pool{New: func() any { return new(message) }}
 // newMessage returns the message that was found, for a class. It counts as a use of tag.
 func (l *lane) newMessage(class *shaper.Class, tag uint16) *message {
 	m, f := messages.Get().(*message), &l.found.message
-	m.lane, m.class, m.n = l, class, int32(l.found.size)
+	m.lane, m.class, m.payload = l, class, payload{in: &l.in, n: int32(l.found.size)}
 	m.follower, l.found.follower = l.found.follower, nil
 	m.whole, m.said = l.found.whole, l.found.said
 	m.command, m.sequence, m.tag = f.Command, f.Sequence, tag
 	l.x.classes.use(tag)
 	m.refusable, m.close, m.inOrder, m.repeatable = f.Refusable, f.Close, f.InOrder, f.Repeatable && f.Refusable
 	if o := l.x.origin; o != nil && l.isUp() {
-		m.rewrite(o)
+		m.payload.rewrite(o)
 	}
 	m.item = shaper.Item{
-		Cost: shaper.Cost{Messages: f.Cost, Tokens: l.found.tokens, Bytes: int64(m.n)}, Held: int64(m.n), Settles: true, Owner: m, Asks: l.asks(),
+		Cost: shaper.Cost{Messages: f.Cost, Tokens: l.found.tokens, Bytes: int64(m.payload.n)}, Held: int64(m.payload.n), Settles: true, Owner: m, Asks: l.asks(),
 	}
 	return m
 }
 
-// rewrite makes a request ask for the server of an origin.
-func (m *message) rewrite(o *frame.Origin) {
-	p := m.bytes()
-	m.buf = buffer.Get(len(p) + o.Growth())
-	m.n = int32(len(o.AppendRequest(m.buf.Bytes[:0], p)))
-}
-
 // release gives the memory of a message back, and ends its use of its tag. Nobody uses it then.
 func (m *message) release() {
-	if m.buf != nil {
-		m.buf.Put()
-	}
+	m.payload.release()
 	m.lane.x.classes.disuse(m.lane.x.now, m.tag)
 	*m = message{}
 	messages.Put(m)
-}
-
-// keep copies the bytes of a message out of the input.
-func (m *message) keep() {
-	if m.buf == nil {
-		p := m.bytes()
-		m.buf = buffer.Get(len(p))
-		copy(m.buf.Bytes, p)
-	}
-}
-
-// bytes returns the bytes of the message.
-func (m *message) bytes() []byte {
-	if m.buf == nil {
-		return m.lane.in.bytes()[:m.n]
-	}
-	return m.buf.Bytes[:m.n]
 }
 
 // frame returns the message for a call of the link. It is valid until the next call of frame.
@@ -157,9 +130,6 @@ const messageMemory = policy.MessageHolds - buffer.Min
 // This does not compile if messageMemory is too small.
 const _ = messageMemory - unsafe.Sizeof(message{}) - unsafe.Sizeof(buffer.Buffer{})
 
-// memory returns how many bytes a message takes while it waits.
-func (m *message) memory() int { return messageMemory + len(m.buf.Bytes) }
-
 // A list holds messages in the order of their arrival.
 type list struct {
 	first, last *message
@@ -184,7 +154,7 @@ func (q *list) insert(m, before *message) {
 		before.prev = m
 	}
 	q.n++
-	q.bytes += int(m.n)
+	q.bytes += int(m.payload.n)
 }
 
 // follow gives each message of the list a follower.
@@ -207,5 +177,5 @@ func (q *list) remove(m *message) {
 	}
 	m.prev, m.next = nil, nil
 	q.n--
-	q.bytes -= int(m.n)
+	q.bytes -= int(m.payload.n)
 }

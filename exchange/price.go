@@ -121,8 +121,8 @@ func (l *lane) charge() {
 func (m *message) chargeMoved() {
 	x := m.lane.x
 	var f frame.Message
-	x.link.Read(m.bytes(), &f)
-	b := bill{x: x, message: &f, bytes: m.bytes(), whole: m.whole, said: m.said}
+	x.link.Read(m.payload.bytes(), &f)
+	b := bill{x: x, message: &f, bytes: m.payload.bytes(), whole: m.whole, said: m.said}
 	cost := b.cost(m.class, max(f.Cost, 1))
 	m.item.Cost.Messages, m.item.Cost.Tokens = cost.Messages, cost.Tokens
 }

@@ -28,12 +28,12 @@ type refusedMessage struct {
 
 // refused notes that a message is refused. Its tag is used until the refusal is written.
 func (m *message) refused(reason stats.Reason) refusedMessage {
-	m.class.Tally().Refused(reason, int64(m.n))
+	m.class.Tally().Refused(reason, int64(m.payload.n))
 	if m.follower != nil {
 		m.follower.Refused(m.lane.x.now, reason)
 	}
-	if m.buf == nil && !m.refusable { // the connection ends, and its end does not count these bytes again
-		m.lane.in.consume(int(m.n))
+	if m.payload.buf == nil && !m.refusable { // the connection ends, and its end does not count these bytes again
+		m.lane.in.consume(int(m.payload.n))
 	}
 	m.lane.found.lost = true // see dropList
 	m.lane.x.classes.use(m.tag)

@@ -176,7 +176,7 @@ func (m *message) moveTo(to *move) {
 // seen reads once more what keys see of a message.
 func (m *message) seen() *policy.Message {
 	var f frame.Message
-	m.lane.x.link.Read(m.bytes(), &f)
+	m.lane.x.link.Read(m.payload.bytes(), &f)
 	msg := Seen(&f)
 	return &msg
 }

@@ -61,8 +61,8 @@ func (q *backlog) followBehind() bool {
 		m.enter()
 		return true
 	}
-	l.out.hold(m.bytes())
-	l.wire.Sent(m.class, shaper.Cost{Bytes: int64(m.n)})
+	l.out.hold(m.payload.bytes())
+	l.wire.Sent(m.class, shaper.Cost{Bytes: int64(m.payload.n)})
 	m.release()
 	return true
 }

@@ -83,7 +83,7 @@ func (m *message) putBack() bool {
 	}
 	m.attempts++
 	m.item.First = true
-	m.item.Cost.Bytes, m.item.Held = int64(m.n), int64(m.n) // with its body
+	m.item.Cost.Bytes, m.item.Held = int64(m.payload.n), int64(m.payload.n) // with its body
 	at, verdict := missed, shaper.Waits
 	if isFirst && b.queued == 0 && l.canSend() {
 		at, verdict = queued, m.offer()

@@ -1,0 +1,80 @@
+package exchange
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"shaper/buffer"
+	"shaper/frame"
+)
+
+// inputOf returns an input that holds a text.
+func inputOf(text string) *input {
+	in := new(input)
+	in.filled(copy(in.room(len(text)), text))
+	return in
+}
+
+// expectPayload compares the bytes of a payload.
+func expectPayload(t *testing.T, p *payload, want string) {
+	t.Helper()
+	if got := string(p.bytes()); got != want || int(p.n) != len(want) {
+		t.Errorf("the payload is %q, of %d bytes, not %q", got, p.n, want)
+	}
+}
+
+func TestPayloadOutlastsTheInput(t *testing.T) {
+	in := inputOf("onetwo")
+	p := payload{in: in, n: 3}
+	expectPayload(t, &p, "one")
+	p.own()
+	copyOf := p.buf
+	if p.own(); p.buf != copyOf {
+		t.Error("a payload that is copied is copied again")
+	}
+	copy(in.bytes(), "ONE")
+	in.drop()
+	expectPayload(t, &p, "one")
+	if p.release(); p.buf != nil || p.n != 0 {
+		t.Error("a released payload has bytes")
+	}
+}
+
+func TestPayloadGrows(t *testing.T) {
+	p := payload{in: inputOf("head"), n: 4}
+	want := "head"
+	p.own()
+	for _, piece := range []string{"", "a", strings.Repeat("b", buffer.Min), strings.Repeat("c", 5*buffer.Min)} {
+		p.append([]byte(piece))
+		want += piece
+		expectPayload(t, &p, want)
+	}
+	p.release()
+}
+
+// TestPayloadHolds tests that a message is charged the same before its bytes are copied and afterwards.
+func TestPayloadHolds(t *testing.T) {
+	for _, n := range []int{1, buffer.Min - 1, buffer.Min, buffer.Min + 1, 1000, 4096, 5000} {
+		p := payload{in: inputOf(strings.Repeat("x", n)), n: int32(n)}
+		before := p.holds()
+		if p.own(); p.holds() != before {
+			t.Errorf("%d bytes hold %d, and %d once they are copied", n, before, p.holds())
+		}
+		p.release()
+	}
+}
+
+func TestPayloadIsRewritten(t *testing.T) {
+	in := inputOf("GET / HTTP/1.1\r\nHost: proxy\r\n\r\nrest")
+	p := payload{in: in, n: int32(in.len() - len("rest"))}
+	origin := frame.NewOrigin("http", "api.example")
+	p.rewrite(&origin)
+	if got := p.bytes(); !bytes.Contains(got, []byte("Host: api.example\r\n")) || bytes.Contains(got, []byte("rest")) {
+		t.Errorf("the request is %q", got)
+	}
+	if !bytes.HasSuffix(in.bytes(), []byte("Host: proxy\r\n\r\nrest")) {
+		t.Errorf("the input has changed: %q", in.bytes())
+	}
+	p.release()
+}
