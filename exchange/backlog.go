@@ -1,9 +1,6 @@
 package exchange
 
-import (
-	"shaper/policy"
-	"shaper/stats"
-)
+import "shaper/stats"
 
 // backlog holds the messages that a lane has read and may not pass on yet. Reading goes on
 // past them, so that messages that cost nothing or belong to another class need not wait. Each
@@ -27,7 +24,7 @@ type backlog struct {
 	n      int // messages in all these lists
 	late   int // those of them that never leave: the last ones of the list behind; see retirement
 	bytes  int // their payload
-	memory int // the memory that they take, in bytes
+	memory memory
 
 	moving *move // the move of a reload that is not done; nil: none
 
@@ -89,11 +86,6 @@ func (q *backlog) listOf(s stage, tag uint16) *list {
 	return &q.of(tag).waiting
 }
 
-// hasRoom reports whether another message of n bytes is within the bound of a connection.
-func (q *backlog) hasRoom(n int) bool {
-	return q.memory+int(policy.Holds(int64(n))) <= int(policy.ConnectionHolds)
-}
-
 // pending returns how many messages have not left, or may have to leave again.
 func (q *backlog) pending() int { return q.n + q.kept }
 
@@ -115,7 +107,7 @@ func (m *message) waitBefore(at stage, before *message) {
 	q.n++
 	q.countLate(m, 1)
 	q.bytes += int(m.payload.n)
-	q.memory += m.payload.memory()
+	q.memory.taken += m.payload.memory()
 }
 
 // take takes a message out of its list.
@@ -128,7 +120,7 @@ func (q *backlog) take(m *message) {
 	q.n--
 	q.countLate(m, -1)
 	q.bytes -= int(m.payload.n)
-	q.memory -= m.payload.memory()
+	q.memory.taken -= m.payload.memory()
 }
 
 func (q *backlog) countLate(m *message, n int) {

@@ -78,7 +78,7 @@ func (q *backlog) mayKeep(n int, tag uint16, behindOthers bool) bool {
 	case !x.protocol.allowsOvertaking() && b.parked.n > 0:
 		return false
 	}
-	return q.hasRoom(n)
+	return q.memory.hasRoom(n)
 }
 
 // enter offers a message to its class. It leaves at once, waits there, is parked, or is

@@ -30,6 +30,7 @@
 //	keep      messages that may have to be sent again, and the memory of answers that are held back
 //	backlog   where messages wait
 //	message   a message on its way, and the memory that it takes
+//	memory    how much memory messages take
 //	payload   the bytes of a message
 //	classes   which class a message enters
 //	lane      one direction: its state, and all that it holds

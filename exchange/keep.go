@@ -1,13 +1,6 @@
 package exchange
 
-import (
-	"sync/atomic"
-
-	"shaper/policy"
-)
-
-// keptMemory is the memory of all messages of the process that are kept, in bytes.
-var keptMemory atomic.Int64
+import "shaper/policy"
 
 // keepSent keeps a message that was sent just now, if its class sends messages again
 // that the provider refuses. It returns false if it does not keep the message.
@@ -15,7 +8,7 @@ func (m *message) keepSent() bool {
 	l := m.lane
 	q := &l.backlog
 	retries := m.class != nil && m.repeatable && !l.x.stopped && m.class.Messages().Retry().Max > 0
-	if !retries || l.x.protocol.isHTTP() && l.x.unanswered() > 1 || !q.charge(m.payload.holds()) {
+	if !retries || l.x.protocol.isHTTP() && l.x.unanswered() > 1 || !q.memory.keep(m.payload.holds()) {
 		return false
 	}
 	m.payload.own()
@@ -47,25 +40,6 @@ func (q *backlog) addSent(m *message) {
 	q.kept++
 }
 
-// charge notes that n more bytes of memory are kept. It returns false if there is no room.
-func (q *backlog) charge(n int) bool {
-	if n > int(policy.Holds(int64(policy.RetryHolds))) || q.memory+n > int(policy.ConnectionHolds) {
-		return false
-	}
-	if keptMemory.Add(int64(n)) > int64(policy.RetriesHolds) {
-		keptMemory.Add(-int64(n))
-		return false
-	}
-	q.memory += n
-	return true
-}
-
-// discharge notes that so many bytes of memory are not kept any more.
-func (q *backlog) discharge(n int) {
-	keptMemory.Add(-int64(n))
-	q.memory -= n
-}
-
 // grow adds a piece of its body to the message whose body still passes, if there is one. If the message
 // becomes too large, it is not kept any more.
 func (q *backlog) grow(piece []byte) {
@@ -75,7 +49,7 @@ func (q *backlog) grow(piece []byte) {
 	p := &q.growing.payload
 	n := int(p.n) + len(piece)
 	more := max(int(policy.Holds(int64(n)))-p.holds(), 0)
-	if n > int(policy.RetryHolds) || !q.charge(more) {
+	if n > int(policy.RetryHolds) || !q.memory.keep(more) {
 		q.dropGrowing()
 		return
 	}
@@ -94,7 +68,7 @@ func (q *backlog) grown() {
 func (q *backlog) dropGrowing() {
 	if m := q.growing; m != nil {
 		q.growing = nil
-		q.discharge(m.payload.holds())
+		q.memory.unkeep(m.payload.holds())
 		m.release()
 	}
 }
@@ -116,7 +90,7 @@ func (q *backlog) unkeep(m *message) {
 	q.listOf(unanswered, m.tag).remove(m)
 	m.stage = unlisted
 	q.kept--
-	q.discharge(m.payload.holds())
+	q.memory.unkeep(m.payload.holds())
 }
 
 // forget keeps the messages that match no longer: the client gets their answers, whatever they say.
@@ -147,7 +121,7 @@ func (q *backlog) forgetAll() { q.forget(func(*message) bool { return true }) }
 // returns false if there is no room.
 func (a *answer) reserve(l *lane) bool {
 	more := messageMemory + len(l.in.buf.Bytes) - a.reserved
-	if !l.x.up.backlog.charge(more) {
+	if !l.x.up.backlog.memory.keep(more) {
 		return false
 	}
 	a.reserved += more
@@ -156,6 +130,6 @@ func (a *answer) reserve(l *lane) bool {
 
 // unreserve gives back what was reserved.
 func (a *answer) unreserve(l *lane) {
-	l.x.up.backlog.discharge(a.reserved)
+	l.x.up.backlog.memory.unkeep(a.reserved)
 	a.reserved = 0
 }
