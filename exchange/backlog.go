@@ -92,13 +92,12 @@ func (q *backlog) pending() int { return q.n + q.kept }
 // before returns how many of them come before those of the list behind.
 func (q *backlog) before() int { return q.pending() - q.behind.n }
 
-// wait puts a message at the end of a list.
-func (m *message) wait(at stage) { m.waitBefore(at, nil) }
+// add puts a message at the end of a list.
+func (q *backlog) add(m *message, at stage) { q.addBefore(m, at, nil) }
 
-// waitBefore puts a message before another one of a list, or at its end if that is nil.
-func (m *message) waitBefore(at stage, before *message) {
+// addBefore puts a message before another one of a list, or at its end if that is nil.
+func (q *backlog) addBefore(m *message, at stage, before *message) {
 	m.payload.own()
-	q := &m.lane.backlog
 	q.listOf(at, m.tag).insert(m, before)
 	m.stage = at
 	if at == queued {

@@ -42,7 +42,7 @@ func (l *lane) handleCounted(late bool) bool {
 	case !room:
 		m.refuse(stats.QueueFull)
 	case behindOthers:
-		m.wait(behind)
+		l.backlog.add(m, behind)
 	default:
 		m.enter()
 	}
@@ -62,7 +62,7 @@ func (l *lane) keepPlace() bool {
 	l.state = reading
 	m := l.newMessage(class, unlimited)
 	m.late = l.backlog.late > 0
-	m.wait(behind)
+	l.backlog.add(m, behind)
 	l.in.consume(l.found.size)
 	return true
 }
@@ -118,9 +118,9 @@ func (m *message) act(verdict shaper.Verdict) {
 	case verdict == shaper.Leaves:
 		m.leave(&m.item)
 	case verdict == shaper.Waits:
-		m.wait(queued)
+		m.lane.backlog.add(m, queued)
 	case m.makesWait():
-		m.wait(parked)
+		m.lane.backlog.add(m, parked)
 	default:
 		m.refuse(reasonOf(verdict))
 	}

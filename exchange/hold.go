@@ -14,7 +14,7 @@ func (m *message) noteRetry() *classBacklog {
 // hold makes a message wait in the connection, and not in the queue of its class.
 func (m *message) hold(b *classBacklog) {
 	m.held, m.at = b.most > 0, m.lane.x.now
-	m.wait(missed)
+	m.lane.backlog.add(m, missed)
 	m.lane.backlog.departed(m.tag)
 }
 

@@ -163,10 +163,10 @@ func (m *message) moveTo(to *move) {
 	case m.class == nil:
 		m.leave(&m.item)
 	case from == parked:
-		m.wait(parked)
+		q.add(m, parked)
 		q.departed(m.tag)
 	case q.of(m.tag).holds() || !m.lane.canSend(): // it would overtake another one, or could not be sent
-		m.wait(missed)
+		q.add(m, missed)
 		q.departed(m.tag)
 	default:
 		m.enterMoved()
@@ -189,7 +189,7 @@ func (m *message) enterMoved() {
 	case shaper.Leaves:
 		m.leave(&m.item)
 	case shaper.Waits:
-		m.wait(queued)
+		m.lane.backlog.add(m, queued)
 	default:
 		m.refuse(reasonOf(verdict))
 	}

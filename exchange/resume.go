@@ -40,7 +40,7 @@ func (m *message) reenter(b *classBacklog) bool {
 	case shaper.Leaves:
 		m.leave(&m.item)
 	case shaper.Waits:
-		m.wait(queued)
+		m.lane.backlog.add(m, queued)
 	default:
 		m.refuse(reasonOf(verdict))
 	}

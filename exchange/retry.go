@@ -94,7 +94,7 @@ func (m *message) putBack() bool {
 		m.leave(&m.item)
 	case shaper.Waits:
 		l.x.link.Again()
-		m.waitBefore(at, before)
+		l.backlog.addBefore(m, at, before)
 	default:
 		return false
 	}
