@@ -26,7 +26,7 @@ type message struct {
 	inOrder           bool
 	late              bool // it came after the connection had begun to retire, and never leaves
 
-	// What tells its cost in another class; see chargeMoved.
+	// What tells its cost in another class; see move.charge.
 	whole bool // its bytes are all of it
 	said  said // by its body
 

@@ -116,17 +116,6 @@ func (l *lane) charge() {
 	f.message.Cost, f.tokens, f.said = cost.Messages, cost.Tokens, b.said
 }
 
-// chargeMoved sets what a message costs that waits and has come into another class. Nobody has
-// the body of the message any more: what the body said of the cost in a unit still counts.
-func (m *message) chargeMoved() {
-	x := m.lane.x
-	var f frame.Message
-	x.link.Read(m.payload.bytes(), &f)
-	b := bill{x: x, message: &f, bytes: m.payload.bytes(), whole: m.whole, said: m.said}
-	cost := b.cost(m.class, max(f.Cost, 1))
-	m.item.Cost.Messages, m.item.Cost.Tokens = cost.Messages, cost.Tokens
-}
-
 // A bill is all that tells what a message costs.
 type bill struct {
 	x       *Exchange

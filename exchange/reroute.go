@@ -56,6 +56,7 @@ func (l *lane) reclassify() {
 // A move takes the messages that wait in classes that are gone to other classes. Messages to the provider go to where
 // the rules lead now, and messages to the client go to one class.
 type move struct {
+	run  *run
 	gone map[*shaper.Class]bool
 	back *shaper.Class // of the messages to the client; nil: they leave
 }
@@ -89,7 +90,7 @@ func (q *backlog) reroute(gone map[*shaper.Class]bool, back *shaper.Class) {
 		gone = maps.Clone(gone)
 		maps.Copy(gone, q.moving.gone)
 	}
-	q.moving = &move{gone, back}
+	q.moving = &move{&q.lane.x.run, gone, back}
 	q.forget(q.moving.includes)
 	q.driveMove()
 }
@@ -98,24 +99,24 @@ func (q *backlog) reroute(gone map[*shaper.Class]bool, back *shaper.Class) {
 func (q *backlog) driveMove() {
 	to := q.moving
 	for _, b := range q.classes {
-		if !q.moveList(&b.waiting, to) || !q.moveList(&b.parked, to) {
+		if !to.all(&b.waiting) || !to.all(&b.parked) {
 			return
 		}
 	}
-	q.moveList(&q.behind, to)
+	to.all(&q.behind)
 	q.moving = nil
 }
 
-// moveList moves messages out of one list, in their order. It returns false if a message of
-// the list is about to leave.
-func (q *backlog) moveList(of *list, to *move) bool {
-	if !q.withdraw(of, to) {
+// all moves messages out of one list, in their order. It returns false if a message of the list
+// is about to leave.
+func (to *move) all(of *list) bool {
+	if !to.withdraw(of) {
 		return false
 	}
-	for m, n := of.first, of.n; n > 0 && !q.lane.x.stopped; n-- {
+	for m, n := of.first, of.n; n > 0 && !to.run.stopped; n-- {
 		next := m.next // m may come to the end of this same list
 		if to.includes(m) {
-			m.moveTo(to)
+			to.take(m)
 		}
 		m = next
 	}
@@ -125,37 +126,37 @@ func (q *backlog) moveList(of *list, to *move) bool {
 // withdraw takes the messages that move out of the queue of their class. The last one goes
 // first, so that no other becomes the next to leave. It returns false if the first one is
 // about to leave.
-func (q *backlog) withdraw(of *list, to *move) bool {
+func (to *move) withdraw(of *list) bool {
 	for m := of.last; m != nil; m = m.prev {
 		if m.stage != queued || !to.includes(m) {
 			continue
 		}
-		if !m.class.Cancel(q.lane.x.now, &m.item) {
+		if !m.class.Cancel(to.run.now, &m.item) {
 			return false
 		}
 		m.stage = missed
-		q.of(m.tag).queued--
+		m.lane.backlog.of(m.tag).queued--
 	}
 	return true
 }
 
-// moveTo moves a message, which is in no queue of a class, to another class, or to its bucket
-// there; or it leaves.
-func (m *message) moveTo(to *move) {
+// take takes a message, which is in no queue of a class, to another class, or to its bucket
+// there; or the message leaves.
+func (to *move) take(m *message) {
 	q, from, old, c := &m.lane.backlog, m.stage, m.tag, &m.lane.x.classes
 	if from != behind { // otherwise it keeps its place: its turn does not depend on its class
 		q.take(m)
 	}
 	if m.class, m.tag = to.target(m); m.lane.isUp() && c.all[m.tag].perMessage {
-		m.tag = c.bucketOf(m.lane.x.now, m.tag, m.seen())
+		m.tag = c.bucketOf(to.run.now, m.tag, m.seen())
 		m.class = c.all[m.tag].class
 	} else {
 		c.use(m.tag)
 	}
-	c.disuse(m.lane.x.now, old)
+	c.disuse(to.run.now, old)
 	m.item.First = false // it has had no turn before what waits there
 	if !m.inOrder {
-		m.chargeMoved()
+		to.charge(m)
 	}
 	m.noteRetry()
 	switch {
@@ -169,7 +170,7 @@ func (m *message) moveTo(to *move) {
 		q.add(m, missed)
 		q.departed(m.tag)
 	default:
-		m.enterMoved()
+		to.enter(m)
 	}
 }
 
@@ -181,11 +182,22 @@ func (m *message) seen() *policy.Message {
 	return &msg
 }
 
-// enterMoved offers a message to the class that it moves to. The message was accepted before a
+// charge sets what a message costs in the class that it has moved to. Nobody has the body of the message
+// any more: what the body said of the cost in a unit still counts.
+func (to *move) charge(m *message) {
+	x := m.lane.x
+	var f frame.Message
+	x.link.Read(m.payload.bytes(), &f)
+	b := bill{x: x, message: &f, bytes: m.payload.bytes(), whole: m.whole, said: m.said}
+	cost := b.cost(m.class, max(f.Cost, 1))
+	m.item.Cost.Messages, m.item.Cost.Tokens = cost.Messages, cost.Tokens
+}
+
+// enter offers a message to the class that it has moved to. The message was accepted before a
 // reload, so it waits even if there is no room; it is refused only if the policy says so.
-func (m *message) enterMoved() {
+func (to *move) enter(m *message) {
 	m.item.Patient, m.item.Accepted = true, false // it was accepted in another class
-	switch verdict := m.class.Enter(m.lane.x.now, &m.item); verdict {
+	switch verdict := m.class.Enter(to.run.now, &m.item); verdict {
 	case shaper.Leaves:
 		m.leave(&m.item)
 	case shaper.Waits:
