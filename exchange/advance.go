@@ -22,7 +22,7 @@ func (l *lane) advance() bool {
 	case l.state == peeking:
 		return l.x.peek.goOn() && l.enterFound()
 	case l.state == judging:
-		return l.x.accounts.book.answer.judge(l) && l.handle()
+		return l.x.requests.accounts.book.answer.judge(l) && l.handle()
 	case l.state == handling:
 		return l.handle()
 	case l.x.protocol.isHTTP() && l.backlog.pending() > 0:
@@ -50,7 +50,7 @@ func (l *lane) look() bool {
 		return true
 	}
 	if !l.isUp() {
-		l.x.accounts.hear(l.in.bytes()[:n])
+		l.x.requests.accounts.hear(l.in.bytes()[:n])
 	}
 	goesOn := l.body.pass(n, event == frame.End)
 	if l.waste.isEndless() {
@@ -100,8 +100,8 @@ func (l *lane) find(n int, whole bool) bool {
 		return l.enterFound()
 	}
 	if f.message.Answers {
-		l.x.accounts.begin(l)
-		if l.x.accounts.holdsBack(l) && !l.x.accounts.book.answer.judge(l) {
+		l.x.requests.accounts.begin(l)
+		if l.x.requests.accounts.holdsBack(l) && !l.x.requests.accounts.book.answer.judge(l) {
 			return false
 		}
 	}
@@ -117,7 +117,7 @@ func (l *lane) enterFound() bool {
 
 // follow asks the watcher who follows the message that was found.
 func (l *lane) follow() {
-	if w := l.x.watcher; w != nil {
+	if w := l.x.requests.watcher; w != nil {
 		l.found.follower = w.Found(l.x.now, Found{
 			Direction: l.direction, Message: &l.found.message, Size: l.found.size, Class: l.class(), Cost: l.found.cost(), Asks: l.asks(),
 		})

@@ -41,22 +41,29 @@ type charge struct {
 	cost    shaper.Cost
 }
 
-// charge notes that a request has left, by an item that its class has let go.
-func (a *accounts) charge(x *Exchange, class *shaper.Class, item *shaper.Item) {
+// charge notes that a request has left, by an item that its class has let go. before is how many requests before it
+// have answers that have not ended.
+func (a *accounts) charge(before int, class *shaper.Class, item *shaper.Item) {
 	reads := class.Messages().ReadsAnswers()
 	if a.book == nil {
 		if !reads {
 			return
 		}
-		a.book = &book{sent: uint64(x.link.InFlight() - 1)}
-		if f := &x.down.found; f.whole && f.message.Answers {
-			a.book.sent++ // the link has forgotten this request, and its answer has not ended
-		}
+		a.book = &book{sent: uint64(before)}
 	}
 	if reads {
 		a.book.charges = append(a.book.charges, charge{a.book.sent, item.Departed(), item.Cost})
 	}
 	a.book.sent++
+}
+
+// charge notes what was charged for the request that was sent last.
+func (r *requests) charge(class *shaper.Class, item *shaper.Item) {
+	before := r.link.InFlight() - 1
+	if r.answer.whole && r.answer.message.Answers {
+		before++ // the link has forgotten this request, and its answer has not ended
+	}
+	r.accounts.charge(before, class, item)
 }
 
 // forgetLast forgets what was charged for the request that has left last, since that charge was given back: an

@@ -129,7 +129,7 @@ func (l *lane) drop(reason stats.Reason) {
 		l.body.flow.Cancel(l.x.now)
 	}
 	if l.state == judging {
-		l.x.accounts.book.answer.unreserve(l)
+		l.x.requests.accounts.book.answer.unreserve(l)
 	}
 	l.backlog.drop(reason)
 	l.backlog.forgetAll()

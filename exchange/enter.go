@@ -26,7 +26,7 @@ func (l *lane) handleCounted(late bool) bool {
 		l.body.passWhole()
 		return true
 	}
-	if l.isUp() && l.x.protocol.isHTTP() && l.x.unanswered() > 0 && class.Messages().Retry().Max > 0 {
+	if l.isUp() && l.x.protocol.isHTTP() && l.x.requests.unanswered() > 0 && class.Messages().Retry().Max > 0 {
 		return false // a refusal of this request has to come last, or it could not be sent again
 	}
 	refusable := l.found.message.Refusable
@@ -130,9 +130,9 @@ func (m *message) act(verdict shaper.Verdict) {
 // item of a later message whose turn this message takes, with the cost of this message.
 func (m *message) leave(item *shaper.Item) {
 	l := m.lane
-	asks := l.isUp() && l.x.send(m)
+	asks := l.isUp() && l.x.requests.send(m)
 	if l.isUp() && l.x.protocol.isHTTP() {
-		l.x.accounts.charge(l.x, m.class, item)
+		l.x.requests.charge(m.class, item)
 	}
 	if m.follower != nil {
 		m.follower.Sent(l.x.now)
@@ -143,7 +143,7 @@ func (m *message) leave(item *shaper.Item) {
 	item.Left(l.x.now)
 	if written == 0 && l.wire.Shut() { // the receiver is down, so it never gets this message
 		m.giveBack(l.x.now, item, item.Cost)
-		l.x.accounts.forgetLast()
+		l.x.requests.accounts.forgetLast()
 	}
 	switch {
 	case !l.x.stopped:

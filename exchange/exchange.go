@@ -20,7 +20,8 @@
 //	enter     a message enters its class, and leaves it
 //	hold      a message that must not enter its class yet
 //	body      bytes that no class counts as a message: they pass in pieces
-//	refuse    the refusal of a message, and what a provider's answer says
+//	refuse    the refusal of a message
+//	heed      what an answer tells the class of its request, and how the request ends
 //	judge     an answer that is held back until its body has been read
 //	answer    what answers say about cost and rate
 //	hints     what answers say of the limits of the provider
@@ -29,6 +30,7 @@
 //	end       how a direction ends
 //	keep      messages that may have to be sent again, and the memory of answers that are held back
 //	backlog   where messages wait
+//	requests  messages that the provider has to answer
 //	message   a message on its way, and the memory that it takes
 //	memory    how much memory messages take
 //	payload   the bytes of a message
@@ -59,18 +61,16 @@ type Exchange struct {
 	protocol protocol
 	link     frame.Link
 
-	// Set by Watch and AskFor.
-	watcher Watcher       // nil: nobody
-	origin  *frame.Origin // the server that requests ask for; nil: the one that the client wrote
+	origin *frame.Origin // the server that requests ask for; nil: the one that the client wrote; see AskFor
 
 	up, down lane
 	classes
 	run
 	told stats.Result // the result of the end that the client was told of; see linger
 
+	requests   requests
 	retirement retirement
 	refusals   refusals
-	accounts   accounts
 	peek       *peek // reads the body of the request that was found; nil: its cost does not stand there
 
 	// Memory that is used again.
@@ -93,6 +93,7 @@ type Config struct {
 // quits both itself after Quit.
 func New(c Config) *Exchange {
 	x := &Exchange{host: c.Host, protocol: protocol(c.Protocol), link: c.Link}
+	x.requests = requests{run: &x.run, protocol: x.protocol, link: x.link, classes: &x.classes, answer: &x.down.found}
 	x.retirement.x, x.refusals.x = x, x
 	x.classes.init(c.Class)
 	x.up.found.tag = x.classes.own
@@ -105,7 +106,7 @@ func New(c Config) *Exchange {
 }
 
 // Watch sets who is told of the messages from now on; nil for nobody.
-func (x *Exchange) Watch(w Watcher) { x.watcher = w }
+func (x *Exchange) Watch(w Watcher) { x.requests.watcher = w }
 
 // FollowWaiting calls follow for each of the client's messages that were found before and have not left, and makes what it
 // returns the follower of the message. So a watcher hears of all messages that leave from now on, but knows these messages
@@ -193,16 +194,14 @@ func (x *Exchange) Flush() {
 // or thrown away. The host calls it now and then.
 func (x *Exchange) Tend(now time.Time) {
 	x.noteTime(now)
-	x.accounts.hurry(&x.down)
+	x.requests.accounts.hurry(&x.down)
 	x.down.waste.hurry()
 	before, late := x.link.InFlight(), now.Add(-answerPatience)
-	if x.link.Expire(late, x.giveUp); x.link.InFlight() == before {
+	if x.link.Expire(late, x.requests.giveUp); x.link.InFlight() == before {
 		return
 	}
 	x.up.backlog.forget(func(m *message) bool { return m.at.Before(late) })
-	if x.watcher != nil {
-		x.watcher.Expired(x.now, late)
-	}
+	x.requests.expire(late)
 	x.host.Revisit() // the link has room for others
 }
 
@@ -211,7 +210,7 @@ func (x *Exchange) Stop(now time.Time, reason stats.Reason) {
 	x.noteTime(now)
 	x.stopped = true
 	if x.down.body.ends { // the answer has come, even if not all of it was passed on
-		x.noteAnswer()
+		x.requests.passed()
 	}
 	x.up.drop(reason)
 	x.down.drop(reason)
@@ -221,7 +220,7 @@ func (x *Exchange) Stop(now time.Time, reason stats.Reason) {
 // exchange has joined.
 func (x *Exchange) Quit(now time.Time, reason stats.Reason) {
 	x.Stop(now, reason)
-	x.link.Drop(x.giveUpLast)
+	x.requests.drop()
 	x.refusals.drop()
 	x.classes.disuse(x.now, x.up.found.tag)
 	x.up.found.tag = unlimited

@@ -7,10 +7,10 @@ func KeptMemory() int64 { return keptMemory.Load() }
 
 // Charges returns how many requests are charged for whose answers have not ended.
 func (x *Exchange) Charges() int {
-	if x.accounts.book == nil {
+	if x.requests.accounts.book == nil {
 		return 0
 	}
-	return len(x.accounts.book.charges)
+	return len(x.requests.accounts.book.charges)
 }
 
 // InputMemory returns what the buffers take in which bytes wait that were read.

@@ -8,7 +8,7 @@ func (m *message) keepSent() bool {
 	l := m.lane
 	q := &l.backlog
 	retries := m.class != nil && m.repeatable && !l.x.stopped && m.class.Messages().Retry().Max > 0
-	if !retries || l.x.protocol.isHTTP() && l.x.unanswered() > 1 || !q.memory.keep(m.payload.holds()) {
+	if !retries || l.x.protocol.isHTTP() && l.x.requests.unanswered() > 1 || !q.memory.keep(m.payload.holds()) {
 		return false
 	}
 	m.payload.own()
@@ -22,15 +22,6 @@ func (m *message) keepSent() bool {
 		q.addSent(m)
 	}
 	return true
-}
-
-// unanswered returns how many requests have no answer yet, and not even the head of one.
-func (x *Exchange) unanswered() int {
-	n := x.link.InFlight()
-	if x.down.found.open {
-		n-- // the link counts it until its answer ends
-	}
-	return n
 }
 
 // addSent adds a message to those without an answer.

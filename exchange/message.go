@@ -89,18 +89,6 @@ func (m *message) frame() *frame.Message {
 	return f
 }
 
-// send tells the link that a message leaves. It reports whether the message gets an answer. If
-// so, the message uses its tag until then.
-func (x *Exchange) send(m *message) (asks bool) {
-	before := x.link.InFlight()
-	x.link.Sent(m.frame(), x.now)
-	if asks = x.link.InFlight() > before; asks {
-		m.at = x.now // as the link has it, so that Tend gives up both together
-		x.classes.use(m.tag)
-	}
-	return asks
-}
-
 // leaveUnsent tells the class that the item of the message has left although nothing was sent.
 func (m *message) leaveUnsent(now time.Time) {
 	m.item.Left(now)

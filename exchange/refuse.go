@@ -1,8 +1,6 @@
 package exchange
 
 import (
-	"fmt"
-	"strconv"
 	"time"
 
 	"shaper/frame"
@@ -137,110 +135,6 @@ func (r *refusals) endConnection() {
 	r.x.linger(stats.Overflow)
 }
 
-// congested is the highest value of frame.Throttle.Congestion.
-const congested = 101
-
-// noteAnswer tells the class of a request that its answer has been passed on, and what the
-// answer says about the rate. It does nothing if the last message of the provider answers no
-// request.
-func (x *Exchange) noteAnswer() {
-	x.down.found.open = false
-	m := &x.down.found.message
-	if !m.Answers {
-		return
-	}
-	m.Answers = false
-	if x.watcher != nil {
-		x.watcher.Answered(x.now, m.Sequence)
-	}
-	if late := x.accounts.end(x.now); late && !m.Throttle.Refused {
-		x.noteNotKept(m)
-	}
-	x.heed(m)
-	x.classes.disuse(x.now, m.Tag)
-}
-
-// noteNotKept counts that an answer refuses a request that is not sent again, although its class
-// has retry.
-func (x *Exchange) noteNotKept(f *frame.Message) {
-	if class := x.classes.all[f.Tag].class; class.Messages().Retry().Max > 0 {
-		class.Tally().Retried(stats.RetryNotKept, x.refusalOf(f))
-	}
-}
-
-// endUse ends the use of a tag by the request that an answer is for, once.
-func (x *Exchange) endUse(m *frame.Message) {
-	if m.Answers {
-		m.Answers = false
-		x.classes.disuse(x.now, m.Tag)
-	}
-}
-
-// giveUp tells the class of a tag that one of its requests gets no answer any more.
-func (x *Exchange) giveUp(tag uint16) {
-	x.classes.all[tag].class.Provider().Answered(x.now, false)
-	x.classes.disuse(x.now, tag)
-}
-
-// giveUpLast is giveUp when the connection has ended. It is called for the oldest request first. If a
-// part of the answer to that request has come, the class may know already what the answer says.
-func (x *Exchange) giveUpLast(tag uint16) {
-	f := &x.down.found
-	known := f.open && f.heeded
-	if f.open = false; known {
-		x.endUse(&f.message)
-	} else {
-		x.giveUp(tag)
-	}
-}
-
-// expectNoAnswers gives up all requests in flight, since the provider has ended: none of them gets an answer any
-// more. So what waits for their answers goes on, in this connection and in others of their classes.
-func (x *Exchange) expectNoAnswers() {
-	x.link.Drop(x.giveUpLast)
-	x.up.backlog.forgetAll()
-	if x.watcher != nil && !x.protocol.isHTTP() {
-		x.watcher.Expired(x.now, x.now.Add(1))
-	}
-}
-
-// heed tells the class of a request what its answer says about the rate. A second call does nothing.
-func (x *Exchange) heed(m *frame.Message) {
-	if x.down.found.heeded {
-		return
-	}
-	x.down.found.heeded = true
-	class := x.classes.all[m.Tag].class
-	tooFast := m.Throttle.Limited || m.Throttle.Congestion == congested
-	if x.accounts.tell(x.now) {
-		tooFast = true
-	} else if tooFast {
-		class.Provider().Throttled(x.now, m.Throttle.Pause(x.now), signalOf(x.protocol, m))
-		x.accounts.silence()
-	}
-	class.Provider().Answered(x.now, !tooFast)
-}
-
-// refusalOf names the signal by which an answer refuses its request: the code of the protocol, or
-// else what the policy looks for in the answer.
-func (x *Exchange) refusalOf(f *frame.Message) string {
-	if f.Throttle.Refused {
-		return signalOf(x.protocol, f)
-	}
-	return stats.SignalInAnswer
-}
-
-// signalOf names what the provider said, for people.
-func signalOf(p protocol, m *frame.Message) string {
-	switch {
-	case !m.Throttle.Limited:
-		return "congestion"
-	case p.isSMPP():
-		return fmt.Sprintf("%#x", m.Status)
-	}
-	return strconv.Itoa(m.Status)
-}
-
 // A waste throws away what its lane has found: the body of a request that was refused, or an answer
 // that the client does not get, because its request is sent again. The lane is swallowing meanwhile.
 // Peers may send such a body without end, so it has bounds.
@@ -279,7 +173,7 @@ func (w *waste) end() {
 	l := w.lane
 	l.found.open = false
 	if l.state = reading; !l.isUp() {
-		l.x.accounts.end(l.x.now)
+		l.x.requests.accounts.end(l.x.now)
 		l.x.refusals.writeDue()
 	}
 }
@@ -296,7 +190,7 @@ func (l *lane) messageEnded() {
 		l.backlog.grown()
 		return
 	}
-	l.x.noteAnswer()
+	l.x.requests.passed()
 	l.x.refusals.writeDue()
 	if l.x.retirement.isLast && !l.x.stopped {
 		l.state = finishing

@@ -28,10 +28,10 @@ import (
 // again; then the client does not get that answer.
 func (x *Exchange) settle() (again bool) {
 	f, q := &x.down.found.message, &x.up.backlog
-	refused := f.Throttle.Refused || x.accounts.pass()
+	refused := f.Throttle.Refused || x.requests.accounts.pass()
 	m := q.answered(f.Tag, f.Sequence)
 	if refused && (m == nil || f.Ends) {
-		x.noteNotKept(f)
+		x.requests.notKept(f)
 	}
 	if m == nil {
 		q.dropGrowing() // the answer came before the end of its request
@@ -40,7 +40,7 @@ func (x *Exchange) settle() (again bool) {
 	again = refused && !f.Ends && m.again(f)
 	q.departed(f.Tag)
 	if again {
-		x.endUse(f)
+		x.requests.endUse(f)
 	} else {
 		m.release()
 	}
@@ -59,11 +59,11 @@ func (m *message) again(f *frame.Message) bool {
 	case x.up.state == ended || x.getsNoAnswers(&x.up) || m.lane.backlog.moving != nil:
 		outcome = stats.RetryTooLong
 	default:
-		if x.heed(f); !m.putBack() { // the class pauses, and then the message enters it
+		if x.requests.heed(f); !m.putBack() { // the class pauses, and then the message enters it
 			outcome = stats.RetryTooLong
 		}
 	}
-	class.Tally().Retried(outcome, x.refusalOf(f)) // m may have left, and the connection may have ended
+	class.Tally().Retried(outcome, x.requests.refusalOf(f)) // m may have left, and the connection may have ended
 	return outcome == stats.RetryAgain
 }
 
