@@ -139,7 +139,7 @@ func (l *lane) handle() bool {
 		return l.handleCounted(late)
 	case m.InOrder && l.backlog.pending() > 0:
 		return l.keepPlace()
-	case m.Answers && l.x.settle():
+	case m.Answers && l.x.up.backlog.settle(m):
 		l.waste.all()
 		return true
 	case l.x.protocol.isHTTP(): // a response passes as bytes

@@ -24,14 +24,14 @@ import (
 // before that answer, and would be lost. So of each connection one message waits there, and the
 // others in the connection; see hold.
 
-// settle notes that the answer to a request was found. It reports whether the request is sent
+// settle notes that the answer to a request of the lane was found. It reports whether the request is sent
 // again; then the client does not get that answer.
-func (x *Exchange) settle() (again bool) {
-	f, q := &x.down.found.message, &x.up.backlog
-	refused := f.Throttle.Refused || x.requests.accounts.pass()
+func (q *backlog) settle(f *frame.Message) (again bool) {
+	requests := &q.lane.x.requests
+	refused := f.Throttle.Refused || requests.accounts.pass()
 	m := q.answered(f.Tag, f.Sequence)
 	if refused && (m == nil || f.Ends) {
-		x.requests.notKept(f)
+		requests.notKept(f)
 	}
 	if m == nil {
 		q.dropGrowing() // the answer came before the end of its request
@@ -40,7 +40,7 @@ func (x *Exchange) settle() (again bool) {
 	again = refused && !f.Ends && m.again(f)
 	q.departed(f.Tag)
 	if again {
-		x.requests.endUse(f)
+		requests.endUse(f)
 	} else {
 		m.release()
 	}
