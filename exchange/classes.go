@@ -58,19 +58,17 @@ func (c *classes) init(own *shaper.Class) {
 
 // Obey sets the rules about messages, and who the connection is for them. join joins the
 // class of a rule and returns it; nil stands for the class of the connection.
-func (x *Exchange) Obey(now time.Time, who policy.Conn, rules policy.MessageRules, join func(class string) *shaper.Class) {
-	c := &x.classes
+func (c *classes) Obey(now time.Time, who policy.Conn, rules policy.MessageRules, join func(class string) *shaper.Class) {
 	c.who, c.rules, c.tags = who, rules, c.tags[:0]
 	for range rules {
 		c.tags = append(c.tags, c.own)
 	}
-	x.Rejoin(now, join)
+	c.Rejoin(now, join)
 }
 
 // Rejoin is Obey of the rules that the exchange has: the policy tells no others, since it has lost the listener. If join
 // returns nil, the policy has lost the class of a rule, too, and its messages stay in it.
-func (x *Exchange) Rejoin(now time.Time, join func(class string) *shaper.Class) {
-	c := &x.classes
+func (c *classes) Rejoin(now time.Time, join func(class string) *shaper.Class) {
 	for i, rule := range c.rules {
 		if class := join(rule.Class); class != nil {
 			c.tags[i] = c.tag(class, now)
@@ -81,9 +79,9 @@ func (x *Exchange) Rejoin(now time.Time, join func(class string) *shaper.Class) 
 
 // Belong puts the connection into another class, which the host has joined. The class before
 // still gets the answers to what is in flight, so the exchange quits it later.
-func (x *Exchange) Belong(now time.Time, class *shaper.Class) {
-	x.classes.own = x.classes.tag(class, now)
-	x.classes.keep()
+func (c *classes) Belong(now time.Time, class *shaper.Class) {
+	c.own = c.tag(class, now)
+	c.keep()
 }
 
 // keep notes which classes stay without users.

@@ -64,7 +64,7 @@ type Exchange struct {
 	origin *frame.Origin // the server that requests ask for; nil: the one that the client wrote; see AskFor
 
 	up, down lane
-	classes
+	classes  // with the methods Obey, Rejoin and Belong
 	run
 	told stats.Result // the result of the end that the client was told of; see linger
 
