@@ -20,7 +20,7 @@ func (l *lane) advance() bool {
 	case l.backlog.behind.n > 0 && l.backlog.followBehind():
 		return true
 	case l.state == peeking:
-		return l.x.peek.goOn() && l.enterFound()
+		return l.found.peek.goOn() && l.enterFound()
 	case l.state == judging:
 		return l.x.requests.accounts.book.answer.judge(l) && l.handle()
 	case l.state == handling:
@@ -93,9 +93,9 @@ func (l *lane) find(n int, whole bool) bool {
 	f.open = !whole && (l.isUp() || f.message.Answers)
 	if f.message.Kind == frame.Counted {
 		l.classify()
-		if l.x.peek = newPeek(l); l.x.peek != nil {
+		if f.peek = newPeek(l); f.peek != nil {
 			l.state = peeking
-			return l.x.peek.goOn() && l.enterFound()
+			return f.peek.goOn() && l.enterFound()
 		}
 		return l.enterFound()
 	}
@@ -110,7 +110,7 @@ func (l *lane) find(n int, whole bool) bool {
 
 // enterFound handles the counted message that was found, as soon as its cost can be known.
 func (l *lane) enterFound() bool {
-	l.charge()
+	l.found.charge(l.x.protocol, l.class(), l.scan.Message().Cost)
 	l.follow()
 	return l.handle()
 }
@@ -143,20 +143,12 @@ func (l *lane) handle() bool {
 		l.waste.all()
 		return true
 	case l.x.protocol.isHTTP(): // a response passes as bytes
-		l.redirect()
+		if o := l.x.origin; o != nil {
+			l.found.redirect(o)
+		}
 		l.x.retirement.closeAfter(l)
 		return l.body.pass(l.found.size, l.found.whole)
 	}
 	l.body.passWhole()
 	return true
-}
-
-// redirect rewrites the response that was found, so that it does not lead the client past the
-// proxy.
-func (l *lane) redirect() {
-	if o := l.x.origin; o != nil {
-		n := len(o.Redirect(l.in.bytes()[:l.found.size]))
-		l.in.off += l.found.size - n
-		l.found.size = n
-	}
 }

@@ -118,10 +118,10 @@ func (b *body) join(class *shaper.Class) {
 func (b *body) passWhole() {
 	l := b.lane
 	l.state, b.ends = reading, l.found.whole
-	l.out.hold(l.in.bytes()[:l.found.size])
+	l.out.hold(l.found.bytes())
 	if !l.x.stopped {
 		l.wire.Sent(l.class(), shaper.Cost{Bytes: int64(l.found.size)})
-		l.in.consume(l.found.size)
+		l.found.consume()
 		l.messageEnded()
 	}
 }

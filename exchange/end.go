@@ -43,7 +43,7 @@ func (l *lane) cease() {
 		l.body.flow.Cancel(l.x.now)
 	}
 	l.backlog.drop(stats.Reset)
-	l.dropFound(stats.Reset, l.in.len())
+	l.found.drop(l.x.now, l.class(), stats.Reset, l.in.len())
 	l.in.drop()
 	l.state = discarding
 }
@@ -108,7 +108,7 @@ func (l *lane) passAnswers() bool {
 		case m.Kind == frame.Counted:
 			l.found.message = *m
 			l.classify()
-			l.dropFound(stats.Reset, n)
+			l.found.drop(l.x.now, l.class(), stats.Reset, n)
 		case m.Kind == frame.Response && m.Sequence != unbindSequence:
 			l.out.hold(l.in.bytes()[:n])
 			l.wire.Sent(l.class(), shaper.Cost{Bytes: int64(n)})
@@ -133,30 +133,10 @@ func (l *lane) drop(reason stats.Reason) {
 	}
 	l.backlog.drop(reason)
 	l.backlog.forgetAll()
-	l.dropFound(reason, l.in.len()+len(l.out.held))
+	l.found.drop(l.x.now, l.class(), reason, l.in.len()+len(l.out.held))
 	l.in.drop()
 	l.out.forget()
 	l.body.remaining, l.state = 0, ended
-}
-
-// dropFound tells the follower of the message that was found, if there is one, that the message is
-// dropped. It also counts the bytes that are lost. If they are the rest of a message that counts already,
-// the number of messages stays.
-func (l *lane) dropFound(reason stats.Reason, bytes int) {
-	f, items := &l.found, int64(1)
-	if f.follower != nil {
-		f.follower.Dropped(l.x.now, reason)
-	}
-	f.follower = nil
-	class := l.class()
-	if class == nil || bytes == 0 {
-		return
-	}
-	if f.open && f.lost {
-		items = 0
-	}
-	f.lost = true
-	class.Tally().Dropped(reason, items, int64(bytes))
 }
 
 // linger ends the connection soon, since the client has been told of the end. The connection ends once all is

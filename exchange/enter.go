@@ -35,7 +35,7 @@ func (l *lane) handleCounted(late bool) bool {
 	if !room && (late && !refusable || l.x.protocol.makesWait(class, refusable)) {
 		return false
 	}
-	l.state, l.x.peek = reading, nil
+	l.state, l.found.peek = reading, nil
 	m := l.newMessage(class, tag)
 	m.late = late
 	switch {
@@ -47,7 +47,7 @@ func (l *lane) handleCounted(late bool) bool {
 		m.enter()
 	}
 	if !l.x.stopped {
-		l.in.consume(l.found.size)
+		l.found.consume()
 	}
 	return true
 }
@@ -63,7 +63,7 @@ func (l *lane) keepPlace() bool {
 	m := l.newMessage(class, unlimited)
 	m.late = l.backlog.late > 0
 	l.backlog.add(m, behind)
-	l.in.consume(l.found.size)
+	l.found.consume()
 	return true
 }
 

@@ -36,6 +36,7 @@
 //	payload   the bytes of a message
 //	classes   which class a message enters
 //	lane      one direction: its state, and all that it holds
+//	found     the message that the input begins with
 //	input     what was read and has not been passed on
 //	output    what was passed on and has not been written
 //	protocol  what the protocols differ in
@@ -71,7 +72,6 @@ type Exchange struct {
 	requests   requests
 	retirement retirement
 	refusals   refusals
-	peek       *peek // reads the body of the request that was found; nil: its cost does not stand there
 
 	// Memory that is used again.
 	current frame.Message // see message.frame

@@ -39,7 +39,7 @@ func (a *answer) judge(l *lane) bool {
 		l.state, a.heldFrom = judging, l.x.now
 	}
 	for {
-		body := l.in.bytes()[l.found.size:]
+		body := l.found.body()
 		body = body[:min(len(body), mostHeldBack)]
 		ended := a.follow(body)
 		switch {

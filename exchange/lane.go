@@ -2,7 +2,6 @@ package exchange
 
 import (
 	"shaper/frame"
-	"shaper/shaper"
 	"shaper/stats"
 )
 
@@ -41,32 +40,9 @@ const (
 	ended                   // the receiver knows that nothing more comes
 )
 
-// found is the message at the front of the input, or the last one that was there.
-type found struct {
-	message  frame.Message
-	size     int      // bytes of it that are there: all, or those of its head
-	whole    bool     // they are all
-	tag      uint16   // of its class
-	tokens   int32    // what it costs in tokens; message.Cost is in messages
-	said     said     // by its body
-	follower Follower // is told what becomes of it; nil: nobody
-	heeded   bool     // its class knows what it says about the rate
-	open     bool     // it is a request or an answer, and its body has not ended
-	lost     bool     // it counts as dropped or refused already
-}
-
-// said is what the body of a message has said that the message costs, in each unit in which a class has
-// asked for it; 0: nothing.
-type said struct{ messages, tokens int64 }
-
-// cost returns what the message costs.
-func (f *found) cost() shaper.Cost {
-	return shaper.Cost{Messages: f.message.Cost, Tokens: f.tokens, Bytes: int64(f.size)}
-}
-
 func (l *lane) init(x *Exchange, direction stats.Direction, d Direction, scan frame.Scanner) {
 	l.x, l.direction, l.wire, l.scan = x, direction, d, scan
-	l.in.run, l.in.wire, l.out.run, l.out.wire = &x.run, d, &x.run, d
+	l.found.in, l.in.run, l.in.wire, l.out.run, l.out.wire = &l.in, &x.run, d, &x.run, d
 	l.backlog.lane, l.body.lane, l.waste.lane = l, l, l
 }
 

@@ -68,7 +68,7 @@ func isPlain(encoding []byte) bool {
 func (p *peek) goOn() bool {
 	l := p.lane
 	for !p.ended && p.read < mostPeeked {
-		body := l.in.bytes()[l.found.size:]
+		body := l.found.body()
 		n, _, ended := p.content.Next(body[p.read:min(len(body), mostPeeked)])
 		if p.read, p.ended = p.read+n, ended; n > 0 {
 			continue
@@ -82,8 +82,8 @@ func (p *peek) goOn() bool {
 			break // the rest never comes, or cannot be framed
 		}
 	}
-	l.reread()
-	p.collect(frame.NewContent(l.scan), l.in.bytes()[l.found.size:][:p.read])
+	l.found.reread(l.x.link)
+	p.collect(frame.NewContent(l.scan), l.found.body()[:p.read])
 	l.state = handling
 	return true
 }
@@ -99,31 +99,21 @@ func (p *peek) collect(content *frame.Content, raw []byte) {
 	}
 }
 
-// reread reads once more what rules see of the message that was found: the input may have got
-// other memory. What the scanner alone knows stays.
-func (l *lane) reread() {
-	m := &l.found.message
-	ends, repeatable := m.Close, m.Repeatable
-	l.x.link.Read(l.in.bytes()[:l.found.size], m)
-	m.Close, m.Repeatable = ends, repeatable
-}
-
-// charge sets what the message that was found costs.
-func (l *lane) charge() {
-	f := &l.found
-	b := bill{x: l.x, message: &f.message, bytes: l.in.bytes()[:f.size], whole: f.whole, peek: l.x.peek, said: f.said}
-	cost := b.cost(l.class(), l.scan.Message().Cost)
+// charge sets what the message costs in a class. each is its cost in messages by the protocol.
+func (f *found) charge(p protocol, class *shaper.Class, each int64) {
+	b := bill{protocol: p, message: &f.message, bytes: f.bytes(), whole: f.whole, peek: f.peek, said: f.said}
+	cost := b.cost(class, each)
 	f.message.Cost, f.tokens, f.said = cost.Messages, cost.Tokens, b.said
 }
 
 // A bill is all that tells what a message costs.
 type bill struct {
-	x       *Exchange
-	message *frame.Message
-	bytes   []byte // of the message, or of its head
-	whole   bool   // bytes are all of it
-	peek    *peek  // at its body; nil: nobody reads that, or it is gone
-	said    said   // by its body, to this class or to one before
+	protocol protocol
+	message  *frame.Message
+	bytes    []byte // of the message, or of its head
+	whole    bool   // bytes are all of it
+	peek     *peek  // at its body; nil: nobody reads that, or it is gone
+	said     said   // by its body, to this class or to one before
 }
 
 // cost returns what the message costs in a class. each is the cost in messages by the protocol:
@@ -171,7 +161,7 @@ func (b *bill) inBytes(c *policy.Cost) int64 {
 	if d := b.message.Described; d != nil {
 		return c.InBytes(d.Bytes)
 	}
-	if !b.x.protocol.isHTTP() {
+	if !b.protocol.isHTTP() {
 		return c.InBytes(int64(len(b.bytes)))
 	}
 	if p := b.peek; p != nil && p.ended {

@@ -153,7 +153,7 @@ func (w *waste) begin() {
 func (w *waste) all() {
 	l := w.lane
 	w.begin()
-	l.in.consume(l.found.size)
+	l.found.consume()
 	if l.found.whole {
 		w.end()
 	}

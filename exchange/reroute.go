@@ -47,10 +47,10 @@ func (l *lane) reclassify() {
 		return
 	}
 	if l.state == peeking {
-		l.reread() // since then the body has been read behind it
+		l.found.reread(l.x.link) // since then the body has been read behind it
 	}
 	l.classify()
-	l.charge()
+	l.found.charge(l.x.protocol, l.class(), l.scan.Message().Cost)
 }
 
 // A move takes the messages that wait in classes that are gone to other classes. Messages to the provider go to where
@@ -188,7 +188,7 @@ func (to *move) charge(m *message) {
 	x := m.lane.x
 	var f frame.Message
 	x.link.Read(m.payload.bytes(), &f)
-	b := bill{x: x, message: &f, bytes: m.payload.bytes(), whole: m.whole, said: m.said}
+	b := bill{protocol: x.protocol, message: &f, bytes: m.payload.bytes(), whole: m.whole, said: m.said}
 	cost := b.cost(m.class, max(f.Cost, 1))
 	m.item.Cost.Messages, m.item.Cost.Tokens = cost.Messages, cost.Tokens
 }

@@ -66,8 +66,7 @@ func (r *retirement) closeAfter(l *lane) {
 	}
 	const field = "Connection: close\r\n"
 	line := bytes.IndexByte(l.in.bytes(), '\n') + 1
-	l.in.insert(line, field)
-	l.found.size += len(field)
+	l.found.insert(line, field)
 	r.isLast = true
 }
 
@@ -120,8 +119,8 @@ func (r *retirement) endQuietly() {
 func (r *retirement) endRequests() {
 	up := &r.x.up
 	if r.ends = true; up.state == handling {
-		up.dropFound(stats.Reset, up.found.size)
-		up.in.consume(up.found.size)
+		up.found.drop(r.x.now, up.class(), stats.Reset, up.found.size)
+		up.found.consume()
 	}
 }
 
