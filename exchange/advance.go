@@ -78,7 +78,7 @@ func (l *lane) readMore() bool {
 	case event == frame.Whole:
 		return l.find(l.in.len(), true)
 	case event == frame.End:
-		l.messageEnded()
+		l.body.end()
 	}
 	l.over()
 	return false

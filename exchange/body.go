@@ -3,6 +3,7 @@ package exchange
 import (
 	"shaper/shaper"
 	"shaper/stats"
+	"shaper/unit"
 )
 
 // body passes the bytes of a lane that are not counted messages: bodies, responses of HTTP,
@@ -48,7 +49,7 @@ func (b *body) offerPiece() {
 	x := b.lane.x
 	x.noteTime(x.host.Time())
 	if b.flow.Class().Messages().HaveBuckets() {
-		b.lane.findBucket()
+		b.findBucket()
 		b.flow.Move(x.now, b.lane.class())
 	}
 	b.piece = b.remaining
@@ -56,6 +57,16 @@ func (b *body) offerPiece() {
 		b.piece = min(b.remaining, int(class.Piece()))
 	}
 	b.act(b.flow.Ask(x.now, shaper.Cost{Bytes: int64(b.piece)}, b.busy))
+}
+
+// findBucket gives the bytes that pass a bucket, if their class has one for each key of a message and they are in none. So it
+// is if a reload has moved them there after their head had left: theirs is the bucket without a key.
+func (b *body) findBucket() {
+	l := b.lane
+	if before := l.found.tag; l.class().Counting(unit.Bytes).Messages().HaveBuckets() {
+		l.found.tag = l.x.classes.bucketOf(l.x.now, before, nil)
+		l.x.classes.disuse(l.x.now, before)
+	}
 }
 
 // act does what the class has decided about the piece.
@@ -98,7 +109,7 @@ func (b *body) passPiece() {
 	}
 	l.state = reading
 	if b.ends {
-		l.messageEnded()
+		b.end()
 	}
 }
 
@@ -122,6 +133,22 @@ func (b *body) passWhole() {
 	if !l.x.stopped {
 		l.wire.Sent(l.class(), shaper.Cost{Bytes: int64(l.found.size)})
 		l.found.consume()
-		l.messageEnded()
+		b.end()
+	}
+}
+
+// end ends the message, whose last byte was passed on.
+func (b *body) end() {
+	l := b.lane
+	if b.ends = false; l.isUp() {
+		l.found.open = false
+		l.backlog.grown()
+		return
+	}
+	l.x.requests.passed()
+	l.x.refusals.writeDue()
+	if l.x.retirement.isLast && !l.x.stopped {
+		l.state = finishing
+		l.x.linger(stats.Aged)
 	}
 }

@@ -226,15 +226,6 @@ func (l *lane) classify() {
 	}
 }
 
-// findBucket gives the bytes that pass a bucket, if their class has one for each key of a message and they are in none. So it
-// is if a reload has moved them there after their head had left: theirs is the bucket without a key.
-func (l *lane) findBucket() {
-	if before := l.found.tag; l.class().Counting(unit.Bytes).Messages().HaveBuckets() {
-		l.found.tag = l.x.classes.bucketOf(l.x.now, before, nil)
-		l.x.classes.disuse(l.x.now, before)
-	}
-}
-
 // quit quits the classes of rules, now or when their last use ends.
 func (c *classes) quit(now time.Time) {
 	c.rules, c.tags = nil, c.tags[:0]

@@ -183,21 +183,6 @@ func (w *waste) isEndless() bool {
 	return w.lane.state == swallowing && w.bytes > frame.MaxSwallow
 }
 
-// messageEnded is called after the last byte of a message was passed on.
-func (l *lane) messageEnded() {
-	if l.body.ends = false; l.isUp() {
-		l.found.open = false
-		l.backlog.grown()
-		return
-	}
-	l.x.requests.passed()
-	l.x.refusals.writeDue()
-	if l.x.retirement.isLast && !l.x.stopped {
-		l.state = finishing
-		l.x.linger(stats.Aged)
-	}
-}
-
 // reasonOf returns the reason of a refusal.
 func reasonOf(v shaper.Verdict) stats.Reason {
 	if v == shaper.TooLong {

@@ -34,7 +34,7 @@ func (x *Exchange) Reroute(now time.Time, gone map[*shaper.Class]bool, back *sha
 		defer x.classes.disuse(x.now, before)
 	}
 	if x.up.state == waiting {
-		x.up.findBucket()
+		x.up.body.findBucket()
 	}
 	if x.up.body.join(x.up.class().Counting(unit.Bytes)); !x.stopped {
 		x.host.Revisit() // what stood behind the messages that have left
