@@ -12,13 +12,14 @@ import (
 // refuse refuses a message that its class has no room for, and releases it. If the protocol has no refusal, the
 // connection ends.
 func (m *message) refuse(reason stats.Reason) {
-	l, r := m.lane, m.refused(reason)
+	x, refused := m.lane.x, m.refused(reason)
 	m.release()
-	l.refuse(r)
+	x.refusals.add(refused)
 }
 
 // refusedMessage is what a refusal needs of a message, which may be released before it.
 type refusedMessage struct {
+	lane      *lane
 	frame     *frame.Message
 	cost      shaper.Cost
 	hasPassed bool // its body was passed on before, since it is refused again
@@ -35,29 +36,7 @@ func (m *message) refused(reason stats.Reason) refusedMessage {
 	}
 	m.lane.found.lost = true // see dropList
 	m.lane.x.classes.use(m.tag)
-	return refusedMessage{m.frame(), m.item.Cost, m.attempts > 0}
-}
-
-// refuse tells the client that a message is refused.
-func (l *lane) refuse(r refusedMessage) {
-	x, f := l.x, r.frame
-	if !f.Refusable {
-		x.classes.disuse(x.now, f.Tag)
-		x.host.Fail(stats.Overflow)
-		return
-	}
-	switch {
-	case f.Close:
-		l.state = discarding
-	case x.protocol.isHTTP() && !l.found.whole && !r.hasPassed: // in other protocols, found may be a later message
-		l.waste.begin()
-	}
-	if x.link.Refuse(f, x.down.body.remaining == 0) {
-		x.refusals.write(f, r.cost)
-		x.classes.disuse(x.now, f.Tag)
-		return
-	}
-	x.refusals.unwritten = append(x.refusals.unwritten, unwritten{f.Tag, r.cost})
+	return refusedMessage{m.lane, m.frame(), m.item.Cost, m.attempts > 0}
 }
 
 // refusals writes refusals to the client. HTTP answers requests in their order. So there a refusal
@@ -73,6 +52,29 @@ type refusals struct {
 type unwritten struct {
 	tag  uint16
 	cost shaper.Cost // of the refused message
+}
+
+// add tells the client that a message is refused, at once or when its turn has come.
+// If the message cannot be refused, the connection ends.
+func (r *refusals) add(m refusedMessage) {
+	x, l, f := r.x, m.lane, m.frame
+	if !f.Refusable {
+		x.classes.disuse(x.now, f.Tag)
+		x.host.Fail(stats.Overflow)
+		return
+	}
+	switch {
+	case f.Close:
+		l.state = discarding
+	case x.protocol.isHTTP() && !l.found.whole && !m.hasPassed: // in other protocols, found may be a later message
+		l.waste.begin()
+	}
+	if x.link.Refuse(f, x.down.body.remaining == 0) {
+		r.write(f, m.cost)
+		x.classes.disuse(x.now, f.Tag)
+		return
+	}
+	r.unwritten = append(r.unwritten, unwritten{f.Tag, m.cost})
 }
 
 // drop ends the uses of the tags of refusals that are not written any more.

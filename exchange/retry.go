@@ -210,7 +210,7 @@ func (x *Exchange) canDecline() bool {
 func (q *backlog) giveUpOn(m *message) {
 	entered := m.stage == queued
 	if q.take(m); entered && !m.drop() {
-		q.lane.refuse(m.refused(stats.Reset))
+		q.lane.x.refusals.add(m.refused(stats.Reset))
 		return
 	}
 	m.refuse(stats.Reset)
