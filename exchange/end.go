@@ -56,11 +56,11 @@ func (l *lane) discard() bool {
 	if x.told != stats.OK && x.down.state == finishing && x.down.out.isStuck() {
 		return false
 	}
-	passes := l.isUp() && l.x.retirement.ends && l.x.down.in.end == open
+	passes := l.isUp() && x.retirement.ends && x.down.in.end == open
 	switch {
 	case !passes:
 		l.in.drop()
-	case !l.passAnswers():
+	case !x.retirement.passAnswers():
 		return false
 	}
 	read := l.in.read(l.scan.Need())
@@ -91,9 +91,10 @@ func (x *Exchange) leave() {
 const unbindSequence = math.MaxInt32
 
 // passAnswers passes the client's answers among what was read since endRequests, and throws away the rest.
-// The answer to the unbind is not for the provider, which gives its own. passAnswers returns false if the lane does not
+// The answer to the unbind is not for the provider, which gives its own. It returns false if the lane does not
 // go on: behind bytes that cannot be framed, nobody knows where an answer begins.
-func (l *lane) passAnswers() bool {
+func (r *retirement) passAnswers() bool {
+	l := &r.x.up
 	for {
 		n, event, err := l.scan.Next(l.in.bytes())
 		switch {

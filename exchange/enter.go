@@ -36,7 +36,7 @@ func (l *lane) handleCounted(late bool) bool {
 		return false
 	}
 	l.state, l.found.peek = reading, nil
-	m := l.newMessage(class, tag)
+	m := newMessage(l, class, tag)
 	m.late = late
 	switch {
 	case !room:
@@ -60,7 +60,7 @@ func (l *lane) keepPlace() bool {
 		return false
 	}
 	l.state = reading
-	m := l.newMessage(class, unlimited)
+	m := newMessage(l, class, unlimited)
 	m.late = l.backlog.late > 0
 	l.backlog.add(m, behind)
 	l.found.consume()

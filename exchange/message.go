@@ -55,8 +55,8 @@ const (
 
 var messages = sync.Pool{New: func() any { return new(message) }}
 
-// newMessage returns the message that was found, for a class. It counts as a use of tag.
-func (l *lane) newMessage(class *shaper.Class, tag uint16) *message {
+// newMessage returns the message that a lane has found, for a class. It counts as a use of tag.
+func newMessage(l *lane, class *shaper.Class, tag uint16) *message {
 	m, f := messages.Get().(*message), &l.found.message
 	m.lane, m.class, m.payload = l, class, payload{in: &l.in, n: int32(l.found.size)}
 	m.follower, l.found.follower = l.found.follower, nil

@@ -188,7 +188,7 @@ func (q *backlog) giveUp() {
 	}
 	if l := q.lane; all && !l.x.stopped && l.hasNew() {
 		gaveUp = true
-		m := l.newMessage(l.class(), l.found.tag)
+		m := newMessage(l, l.class(), l.found.tag)
 		m.close = true
 		m.refuse(stats.Reset)
 	}
