@@ -62,10 +62,10 @@ func (p *payload) holds() int {
 	return int(policy.Holds(int64(p.n)))
 }
 
-// release gives the copy back.
+// release gives the copy back. The payload has no bytes then.
 func (p *payload) release() {
 	if p.buf != nil {
 		p.buf.Put()
+		p.buf = nil
 	}
-	*p = payload{}
 }

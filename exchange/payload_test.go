@@ -36,8 +36,8 @@ func TestPayloadOutlastsTheInput(t *testing.T) {
 	copy(in.bytes(), "ONE")
 	in.drop()
 	expectPayload(t, &p, "one")
-	if p.release(); p.buf != nil || p.n != 0 {
-		t.Error("a released payload has bytes")
+	if p.release(); p.buf != nil {
+		t.Error("a released payload still has its copy")
 	}
 }
 
