@@ -237,7 +237,7 @@ func (c *Class) install(now time.Time, conf policy.Class, p *pace, l limit.Limit
 		c.backing.member.Set(Limits(conf))
 	}
 	c.gate.set(now, conf, p, c.backing.limiter(now, p, l))
-	c.compete(conf.Priority, int64(max(conf.Weight, 1)))
+	c.asChild.compete(conf.Priority, int64(max(conf.Weight, 1)))
 	c.queue.MaxItems = int(bound(conf.Queue.Items.N))
 	c.queue.MaxBytes = bound(int64(conf.Queue.Bytes))
 	// Only what comes over TCP can be made to wait, whatever the class counts.

@@ -40,15 +40,21 @@ const (
 
 // A contender takes part in a feed: a child of a class, or the queue of the class itself.
 type contender struct {
-	alarm                // when time changes it; a queue has none
-	isQueue bool         // it is the queue of the class itself
-	head    *Item        // its next item when the feed last looked; nil: none may leave
-	seats   [bands]alarm // when its turns come, by the clocks of the rings
+	alarm                 // when time changes it; a queue has none
+	isQueue  bool         // it is the queue of the class itself
+	priority int          // among those that compete for the same class
+	weight   int64        // among these; at least 1
+	head     *Item        // its next item when the feed last looked; nil: none may leave
+	seats    [bands]alarm // when its turns come, by the clocks of the rings
 }
+
+// ownPriority is the priority of a class's own queue among its children.
+var ownPriority = policy.DefaultClass("").Priority
 
 // init makes k the contender of a node, or of the node's own queue.
 func (k *contender) init(n *node, isQueue bool) {
 	k.node, k.isQueue = n, isQueue
+	k.priority, k.weight = ownPriority, 1
 	for band := range bands {
 		k.seats[band].node = n
 	}
@@ -56,21 +62,20 @@ func (k *contender) init(n *node, isQueue bool) {
 
 func (k *contender) isSeated(band int) bool { return k.seats[band].index != 0 }
 
-// ownPriority is the priority of a class's own queue among its children.
-var ownPriority = policy.DefaultClass("").Priority
-
-func (k *contender) priority() int {
-	if k.isQueue {
-		return ownPriority
+// compete gives a child of a class, or a root, another priority and weight from now on.
+func (k *contender) compete(priority int, weight int64) {
+	parent := k.node.parent.Load()
+	switch old := k.weight; {
+	case parent == nil:
+		k.priority, k.weight = priority, weight
+	case priority != k.priority: // it moves to another ring
+		parent.feed.remove(k)
+		k.priority, k.weight = priority, weight
+		parent.feed.add(k)
+	default:
+		k.weight = weight
+		parent.feed.reweigh(k, old)
 	}
-	return k.node.priority
-}
-
-func (k *contender) weight() int64 {
-	if k.isQueue {
-		return 1
-	}
-	return k.node.weight
 }
 
 // refresh brings head up to date.
@@ -217,14 +222,14 @@ func (f *feed) readyFrom(since time.Time) time.Time {
 // add makes a contender take part. Its turn comes after everybody else's.
 func (f *feed) add(k *contender) {
 	for band := range bands {
-		k.seats[band].key = f.rings[band][k.priority()].last
+		k.seats[band].key = f.rings[band][k.priority].last
 	}
 }
 
 // reweigh makes the new weight of a contender hold at once. old is the weight before.
 func (f *feed) reweigh(k *contender, old int64) {
 	for band := range bands {
-		f.rings[band][k.priority()].reweigh(&k.seats[band], old, k.weight())
+		f.rings[band][k.priority].reweigh(&k.seats[band], old, k.weight)
 	}
 }
 
@@ -306,7 +311,7 @@ func (f *feed) pay(k *contender, n int64) {
 		band = assured
 	}
 	f.setSeat(k, band, false)
-	f.rings[band][k.priority()].pay(&k.seats[band], n, k.weight())
+	f.rings[band][k.priority].pay(&k.seats[band], n, k.weight)
 }
 
 // setSeat gives a contender a seat in a band, or takes it away.
@@ -318,7 +323,7 @@ func (f *feed) setSeat(k *contender, band int, wanted bool) {
 
 // changeSeat is setSeat if something changes.
 func (f *feed) changeSeat(k *contender, band int, wanted bool) {
-	s, priority := &k.seats[band], k.priority()
+	s, priority := &k.seats[band], k.priority
 	r := &f.rings[band][priority]
 	if wanted {
 		r.join(s)

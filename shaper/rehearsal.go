@@ -117,7 +117,7 @@ func (r *rehearsal) copyOf(n, parent *node) *node {
 	m := &c.node
 	m.parent.Store(r.nodes[parent])
 	m.side = r.nodes[n.side]
-	m.latest, m.priority, m.weight = n.latest, n.priority, n.weight
+	m.latest, m.asChild.priority, m.asChild.weight = n.latest, n.asChild.priority, n.asChild.weight
 	m.gate = n.gate
 	m.throttle = n.throttle.clone() // Why reads the copy without the lock
 	m.use(r.limiterOf(n))

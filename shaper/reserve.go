@@ -69,8 +69,8 @@ func (f *feed) precedes(w, k *contender) bool {
 	switch {
 	case within != k.isSeated(assured):
 		return within
-	case w.priority() != k.priority():
-		return w.priority() < k.priority()
+	case w.priority != k.priority:
+		return w.priority < k.priority
 	case within:
 		band = assured
 	}

@@ -46,8 +46,6 @@ type node struct {
 	feed     *feed     // those that compete for the class; nil: it has no children
 	side     *node     // the class of a bucket beneath a bucket: it is not on the path, and what is in the bucket counts in it too; nil for all else
 	movedAt  time.Time // when it came under its parent: those above were not charged for what left before; zero: at first
-	priority int       // among its siblings
-	weight   int64     // among its siblings; at least 1
 }
 
 // A waker calls for departures when they are due.
@@ -163,26 +161,6 @@ func (n *node) detach(now time.Time) {
 	parent.countInFlight(-n.inFlight)
 	n.parent.Store(nil)
 	parent.update(now)
-}
-
-// compete gives the node a priority and a weight among its siblings, from now on. The caller holds
-// the lock of the tree.
-func (n *node) compete(priority int, weight int64) {
-	f := (*feed)(nil)
-	if p := n.parent.Load(); p != nil {
-		f = p.feed
-	}
-	switch old := n.weight; {
-	case f == nil:
-		n.priority, n.weight = priority, weight
-	case priority != n.priority: // it moves to another ring
-		f.remove(&n.asChild)
-		n.priority, n.weight = priority, weight
-		f.add(&n.asChild)
-	default:
-		n.weight = weight
-		f.reweigh(&n.asChild, old)
-	}
 }
 
 // update tells the feeds above that something has changed in the class. The caller holds

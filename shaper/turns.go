@@ -57,8 +57,8 @@ func (n *node) lettingBefore(now time.Time, child *node, units int64) int64 {
 		if rest > 0 {
 			most = min(most, float64(units)*s.assuredOf(n, rate)/rest)
 		}
-		if s.priority == child.priority {
-			most = min(most, float64(units)*float64(s.weight)/float64(child.weight))
+		if s.asChild.priority == child.asChild.priority {
+			most = min(most, float64(units)*float64(s.asChild.weight)/float64(child.asChild.weight))
 		}
 		all += most
 	}
@@ -74,8 +74,8 @@ func (n *node) siblingsBefore(now time.Time, child *node, units int64) (all sum)
 			continue
 		}
 		before := s.waitingCost
-		if total := before.in(n.kind); s.priority == child.priority {
-			before = before.part(min(units*s.weight/child.weight, total), total)
+		if total := before.in(n.kind); s.asChild.priority == child.asChild.priority {
+			before = before.part(min(units*s.asChild.weight/child.asChild.weight, total), total)
 		}
 		all.add(&before)
 	}
@@ -84,7 +84,7 @@ func (n *node) siblingsBefore(now time.Time, child *node, units int64) (all sum)
 
 // isBefore reports whether a child has turns before another one that is within its assured rate.
 func (n *node) isBefore(now time.Time, s, child *node) bool {
-	return s != child && s.priority <= child.priority && s.waiting > 0 && !s.goesOn(now).After(now)
+	return s != child && s.asChild.priority <= child.asChild.priority && s.waiting > 0 && !s.goesOn(now).After(now)
 }
 
 // assuredOf returns what the class is assured in a second of a class above that sends at a rate. The result is in the unit
@@ -116,7 +116,7 @@ func (k *keys) turnsBefore(now time.Time, of *turn, items, total int64) int64 {
 	f, busy, priority, contends := k.class.feed, int64(k.waiting.Len()), k.conf.Priority, (*contender)(nil)
 	ready := f.seated(of.band)
 	if b := of.bucket; b != nil {
-		priority, contends = b.priority, &b.asChild
+		priority, contends = b.asChild.priority, &b.asChild
 		if b.waiting > 0 {
 			busy--
 		}
@@ -181,7 +181,7 @@ func (k *contender) outranks(now time.Time, o *contender) bool {
 	if within := !k.assured().After(now); within != (o.assured() != limit.Never) {
 		return within
 	}
-	return k.priority() < o.priority()
+	return k.priority < o.priority
 }
 
 // isQuiet reports whether some recipients have quiet hours at now.
