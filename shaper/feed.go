@@ -78,25 +78,49 @@ func (k *contender) compete(priority int, weight int64) {
 	}
 }
 
-// refresh brings head up to date.
+// refresh brings head up to date: the next item of the queue, or of the class and all beneath it.
 func (k *contender) refresh(now time.Time) {
-	if k.isQueue {
-		k.head = k.node.front()
+	if n := k.node; k.isQueue || n.feed == nil {
+		k.head = n.front()
 	} else {
-		k.node.refresh(now)
+		k.head = n.feed.offer(now, n.pace.patience)
 	}
 }
 
-// ready returns when the contender may send, apart from the limits of the class that it
-// competes for.
+// ready returns when the contender may send its head, apart from the limits of the class that it
+// competes for, or when somebody has to look again. If a class may not send, an item that costs
+// nothing waits too.
 func (k *contender) ready(now time.Time) time.Time {
+	n := k.node
 	switch {
-	case !k.isQueue:
-		return k.node.ready(now)
-	case k.head == nil:
+	case k.head != nil && k.isQueue:
+		return now // the class counts the item when it leaves
+	case k.head != nil:
+		return k.allowed(now)
+	case k.isQueue:
 		return limit.Never
 	}
-	return now // the class counts the item when it leaves
+	if n.borrower != nil {
+		n.borrower.idle(now)
+	}
+	return n.feed.nextChange()
+}
+
+// allowed returns when the class of a child lets its head leave, or when somebody has to look again.
+func (k *contender) allowed(now time.Time) time.Time {
+	n := k.node
+	at := n.allowedAt(now, k.head.Cost.In(n.kind))
+	if n.feed == nil || !at.After(now) {
+		return at
+	}
+	least := int64(1)
+	if n.someFree {
+		least = 0
+	}
+	if small := n.allowedAt(now, least); small.Before(at) { // a smaller item may become the next before
+		at = earlier(at, later(small, n.feed.nextChange()))
+	}
+	return at
 }
 
 // hasPerished reports whether the contender may not send any more because its slot of a fleet is over.
@@ -105,7 +129,7 @@ func (k *contender) hasPerished(now time.Time) bool {
 		return false
 	}
 	_, isShared := k.node.limiter.(*shared)
-	return isShared && k.node.ready(now).After(now)
+	return isShared && k.ready(now).After(now)
 }
 
 // closes returns when a schedule closes the contender after now; limit.Never if that is not known.
@@ -246,9 +270,9 @@ func (f *feed) remove(k *contender) {
 // the contender whose turn it is.
 func (f *feed) offer(now time.Time, patience time.Duration) *Item {
 	for len(f.changes) > 0 && !f.changes[0].at.After(now) {
-		child := f.changes[0].node
+		child := &f.changes[0].node.asChild
 		child.refresh(now)
-		f.reseat(&child.asChild, now)
+		f.reseat(child, now)
 	}
 	for k := f.next(); k != nil; k = f.next() {
 		head := k.head
@@ -333,40 +357,6 @@ func (f *feed) changeSeat(k *contender, band int, wanted bool) {
 	}
 }
 
-// refresh brings the head of the node up to date: the next item of the class and all
-// beneath it.
-func (n *node) refresh(now time.Time) {
-	if n.feed == nil {
-		n.asChild.head = n.front()
-	} else {
-		n.asChild.head = n.feed.offer(now, n.pace.patience)
-	}
-}
-
-// ready returns when the node may send its head, apart from the limits above it, or when
-// somebody has to look again. If the node may not send, an item that costs nothing waits
-// too.
-func (n *node) ready(now time.Time) time.Time {
-	if n.asChild.head == nil {
-		if n.borrower != nil {
-			n.borrower.idle(now)
-		}
-		return n.nextChange()
-	}
-	at := n.allowedAt(now, n.asChild.head.Cost.In(n.kind))
-	if n.feed == nil || !at.After(now) {
-		return at
-	}
-	least := int64(1)
-	if n.someFree {
-		least = 0
-	}
-	if small := n.allowedAt(now, least); small.Before(at) { // a smaller item may become the next before
-		at = earlier(at, later(small, n.nextChange()))
-	}
-	return at
-}
-
 // upcoming returns the node at or beneath k whose item is the next, now or when time has changed the contenders.
 func (k *contender) upcoming() *node {
 	n := k.node
@@ -376,17 +366,23 @@ func (k *contender) upcoming() *node {
 	return n
 }
 
-// nextChange returns when time changes which item is the next beneath the node: when an
-// alarm of its feed is due, or of a feed beneath it on the way to the next item.
-func (n *node) nextChange() time.Time {
+// awaitsGap reports whether the next item of the contender waits for a gap to end. The caller has called refresh.
+func (k *contender) awaitsGap() bool {
+	n := k.upcoming()
+	return n.asChild.head != nil && n.alone
+}
+
+// nextChange returns when time changes which item is the next: when an alarm of the feed is due, or of
+// a feed beneath it on the way to the next item. A class without a feed has none.
+func (f *feed) nextChange() time.Time {
 	at := limit.Never
-	for n.feed != nil {
-		at = earlier(at, n.feed.changes.first())
-		k := n.feed.next()
+	for f != nil {
+		at = earlier(at, f.changes.first())
+		k := f.next()
 		if k == nil || k.isQueue {
 			break
 		}
-		n = k.node
+		f = k.node.feed
 	}
 	return at
 }

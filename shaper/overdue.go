@@ -32,7 +32,7 @@ func takeOverdue(now time.Time, root *node) *Item {
 // overdueItem returns the next item of the class, or beneath it, if that would wait for longer than it may; else nil.
 func (s *shared) overdueItem(now time.Time) *Item {
 	c := s.class
-	c.refresh(now)
+	c.asChild.refresh(now)
 	it := c.asChild.upcoming().asChild.head
 	for it != nil && it.First && it.class.needsNoRoom(it) { // it has had a turn, and those behind it wait longer than it does
 		it = it.behind()

@@ -188,7 +188,7 @@ func TestGapsInATree(t *testing.T) {
 			c["child"].Enter(start, &Item{Cost: Cost{Bytes: 1000, Packets: 1}})
 		}
 		c["child"].Next(at(10 * time.Microsecond))
-		if gap := c["parent"].awaitsGap(); gap != test.gap {
+		if gap := c["parent"].asChild.awaitsGap(); gap != test.gap {
 			t.Errorf("%s under %s: what waits for a gap is %v, want %v", test.child, test.parent, gap, test.gap)
 		}
 	}

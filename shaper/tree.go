@@ -167,11 +167,11 @@ func (n *node) detach(now time.Time) {
 // the lock of the tree. Only next brings the root itself up to date.
 func (n *node) update(now time.Time) {
 	if n.feed != nil {
-		n.ownQueue.head = n.front()
+		n.ownQueue.refresh(now)
 		n.feed.reseat(&n.ownQueue, now)
 	}
 	for p := n.parent.Load(); p != nil; p = n.parent.Load() {
-		n.refresh(now)
+		n.asChild.refresh(now)
 		p.feed.reseat(&n.asChild, now)
 		n = p
 	}
@@ -190,8 +190,8 @@ func (n *node) next(now time.Time) time.Time {
 	if len(n.overdue) > 0 {
 		return now
 	}
-	n.refresh(now)
-	return n.ready(now)
+	n.asChild.refresh(now)
+	return n.asChild.ready(now)
 }
 
 // wake tells the waker when to look at the tree again. The caller holds the lock of the
@@ -200,15 +200,8 @@ func (n *node) next(now time.Time) time.Time {
 func (n *node) wake(now time.Time) {
 	if n.waker != nil {
 		at := later(n.next(now), now)
-		n.waker.set(&n.alarm, now, at, n.awaitsGap())
+		n.waker.set(&n.alarm, now, at, n.asChild.awaitsGap())
 	}
-}
-
-// awaitsGap reports whether the next departure waits for a gap to end. The caller has called
-// next for the root.
-func (n *node) awaitsGap() bool {
-	n = n.asChild.upcoming()
-	return n.asChild.head != nil && n.alone
 }
 
 // push puts an item at the end of the queue of the class, or before all others if it is First.

@@ -17,7 +17,7 @@ func (s *shared) yield(now time.Time, units, n int64, cost *Cost) int64 {
 	}
 	from := later(now, s.above(now, 0, cost))
 	if s.class.asChild.head == nil {
-		from = later(from, s.class.nextChange())
+		from = later(from, s.class.feed.nextChange())
 	}
 	most := max(min(units, slots.Rate.Units(longestGrant)), 2*n)
 	fits := s.fitting(now, from, most, n, cost)
