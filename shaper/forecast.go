@@ -148,7 +148,7 @@ func (f forecast) afterBuckets(now time.Time, parts int64, cost *Cost) (at time.
 		if parent == nil {
 			return at
 		}
-		siblings := parent.siblingsBefore(now, n, before.in(parent.kind)+cost.In(parent.kind))
+		siblings := contest{now, parent, n}.before(before.in(parent.kind) + cost.In(parent.kind))
 		before.add(&siblings)
 		n = parent
 	}

@@ -31,72 +31,76 @@ func (k *keys) afterTurns(now time.Time, of turn, cost *Cost) (at time.Time) {
 	child := &k.class.node
 	for x := child.parent.Load(); x != nil; x = x.parent.Load() {
 		n := of.before.in(x.kind) + portion(others.in(x.kind), ahead, total)
-		n += x.lettingBefore(now, child, n+cost.In(x.kind))
+		n += contest{now, x, child}.letting(n + cost.In(x.kind))
 		at = later(at, x.follows(now, n, cost.In(x.kind)))
 		child = x
 	}
 	return at
 }
 
-// lettingBefore returns what the siblings of a child let leave before n units of the child, which are within its assured rate, have
-// left: what those of a better priority are assured meanwhile, and those of the same priority at most as much as their weight gives
-// them. None lets more leave than it has. What stands still lets nothing leave.
-func (n *node) lettingBefore(now time.Time, child *node, units int64) int64 {
-	rate, all := n.pacedRate().PerSecond(), 0.
-	rest := rate
-	for s := range n.feed.some {
-		if n.isBefore(now, s, child) {
-			rest -= s.assuredOf(n, rate)
+// A contest is that of a child of a class with those of its siblings that have turns before it while it is within its assured
+// rate: its rivals. What stands still has no turn. All results are estimates, and no rival lets more leave than waits in it.
+type contest struct {
+	now   time.Time
+	class *node // for which they compete
+	child *node
+}
+
+// rivals yields the rivals of the child, as far as feed.some yields them.
+func (c contest) rivals(yield func(*node) bool) {
+	for s := range c.class.feed.some {
+		isBefore := s != c.child && s.asChild.priority <= c.child.asChild.priority && s.waiting > 0
+		if isBefore && !s.goesOn(c.now).After(c.now) && !yield(s) {
+			return
 		}
 	}
-	for s := range n.feed.some {
-		if !n.isBefore(now, s, child) {
-			continue
-		}
-		most := float64(s.waitingCost.in(n.kind))
+}
+
+// letting returns what the rivals let leave before so many units of the child have left: what those of a better priority are
+// assured meanwhile, and those of the same priority at most as much as their weight gives them.
+func (c contest) letting(units int64) int64 {
+	rate, all := c.class.pacedRate().PerSecond(), 0.
+	rest := rate
+	for s := range c.rivals {
+		rest -= c.assured(s, rate)
+	}
+	for s := range c.rivals {
+		most := float64(s.waitingCost.in(c.class.kind))
 		if rest > 0 {
-			most = min(most, float64(units)*s.assuredOf(n, rate)/rest)
+			most = min(most, float64(units)*c.assured(s, rate)/rest)
 		}
-		if s.asChild.priority == child.asChild.priority {
-			most = min(most, float64(units)*float64(s.asChild.weight)/float64(child.asChild.weight))
+		if s.asChild.priority == c.child.asChild.priority {
+			most = min(most, float64(units)*float64(s.asChild.weight)/float64(c.child.asChild.weight))
 		}
 		all += most
 	}
 	return int64(all)
 }
 
-// siblingsBefore returns what the siblings of a child let leave before so many units of the child, if the child gets less
-// than its siblings are assured together. Siblings of a better priority let all leave that waits in them, and siblings of
-// the same priority as much as the weights say.
-func (n *node) siblingsBefore(now time.Time, child *node, units int64) (all sum) {
-	for s := range n.feed.some {
-		if !n.isBefore(now, s, child) {
-			continue
-		}
+// before returns what the rivals let leave before so many units of the child, if the child gets less than its siblings are
+// assured together. Rivals of a better priority let all leave that waits in them, and rivals of the same priority as much as
+// the weights say.
+func (c contest) before(units int64) (all sum) {
+	for s := range c.rivals {
 		before := s.waitingCost
-		if total := before.in(n.kind); s.asChild.priority == child.asChild.priority {
-			before = before.part(min(units*s.asChild.weight/child.asChild.weight, total), total)
+		if total := before.in(c.class.kind); s.asChild.priority == c.child.asChild.priority {
+			before = before.part(min(units*s.asChild.weight/c.child.asChild.weight, total), total)
 		}
 		all.add(&before)
 	}
 	return all
 }
 
-// isBefore reports whether a child has turns before another one that is within its assured rate.
-func (n *node) isBefore(now time.Time, s, child *node) bool {
-	return s != child && s.asChild.priority <= child.asChild.priority && s.waiting > 0 && !s.goesOn(now).After(now)
-}
-
-// assuredOf returns what the class is assured in a second of a class above that sends at a rate. The result is in the unit
-// of the class above, and assumes that what leaves costs the same as what waits. A class that does not borrow leaves its
-// gap idle until the class above is free.
-func (n *node) assuredOf(above *node, rate float64) float64 {
-	own, buckets, borrows := n.pace.assured.PerSecond(), 1, n.pace.borrows
-	if k := n.class.keys; k != nil {
+// assured returns what a child is assured in a second if the class sends at a rate. The result is in the unit of the
+// class, and assumes that what leaves costs the same as what waits. A child that does not borrow leaves its gap idle until
+// the class is free.
+func (c contest) assured(s *node, rate float64) float64 {
+	own, buckets, borrows := s.pace.assured.PerSecond(), 1, s.pace.borrows
+	if k := s.class.keys; k != nil {
 		buckets, borrows = k.waiting.Len(), k.pace.borrows
 	}
-	own *= float64(n.waitingCost.in(above.kind)) / float64(max(n.waitingCost.in(n.kind), 1))
-	if !borrows && n.pace.atOnce == 1 {
+	own *= float64(s.waitingCost.in(c.class.kind)) / float64(max(s.waitingCost.in(s.kind), 1))
+	if !borrows && s.pace.atOnce == 1 {
 		own = rate / math.Ceil(rate/own)
 	}
 	return own * float64(buckets)
