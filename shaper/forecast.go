@@ -308,7 +308,7 @@ func (f forecast) turnsOfGroups(now, until time.Time, wakes bool, most int64) (a
 		if asleep := closed.Contains(now) && !closed.Until.Before(until); asleep || f.node == &group.node {
 			continue
 		}
-		if _, slept := group.isHeldUntil(f.now, now, &group.node); slept || !wakes {
+		if _, slept := (standstill{f.now, now}).holds(&group.node, &group.node); slept || !wakes {
 			all += min(most, group.queueCost)
 		}
 	}

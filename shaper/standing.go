@@ -6,7 +6,10 @@ import (
 	"shaper/limit"
 )
 
-// A standing is what heldUntil says of classes at one moment, so that many forecasts ask each once.
+// A standstill is what stands still from now until a time, at which classes go on that pause or are closed.
+type standstill struct{ now, until time.Time }
+
+// A standing is what standstill.in says of classes at one moment, so that many forecasts ask each once.
 type standing map[heldIn]still
 
 type heldIn struct {
@@ -30,40 +33,40 @@ func (s *still) add(n *node, at, until time.Time) {
 	}
 }
 
-// in returns what n.heldUntil does. Buckets and their groups are many, and each is asked once.
+// in returns what standstill.in does. Buckets and their groups are many, and each is asked once.
 func (h standing) in(n *node, now, until time.Time) still {
 	if h == nil || n.class.owner().bucketOf != nil {
-		return n.heldUntil(now, until)
+		return standstill{now, until}.in(n)
 	}
 	all, known := h[heldIn{n, until}]
 	if !known {
-		all = n.heldUntil(now, until)
+		all = standstill{now, until}.in(n)
 		h[heldIn{n, until}] = all
 	}
 	return all
 }
 
-// mostHeld bounds how many classes and buckets heldUntil looks at: the tree is locked meanwhile.
+// mostHeld bounds how many classes and buckets a standstill looks at: the tree is locked meanwhile.
 const mostHeld = 4 * mostLooks
 
-// heldUntil returns what waits here and cannot leave before a time, because a class pauses or is closed until then. Of contenders
-// of a kind it looks at mostLooks, and at mostHeld in all.
-func (n *node) heldUntil(now, until time.Time) still {
-	all := still{from: until}
+// in returns what waits in a class and beneath it, and cannot leave before the end, because a class pauses or is closed until
+// then. Of contenders of a kind it looks at mostLooks, and at mostHeld in all.
+func (s standstill) in(n *node) still {
+	all := still{from: s.until}
 	for x := n; x != nil; x = x.parent.Load() {
-		if at, held := x.isHeldUntil(now, until, n); held {
-			all.add(n, at, until)
+		if at, held := s.holds(x, n); held {
+			all.add(n, at, s.until)
 			return all
 		}
 	}
 	looks := mostHeld
-	n.heldBeneath(now, until, &all, &looks)
+	s.addBeneath(n, &all, &looks)
 	return all
 }
 
-// heldBeneath is heldUntil of what waits beneath a class that does not stand still. It looks at all children before it
+// addBeneath is in for what waits beneath a class that does not stand still. It looks at all children before it
 // looks beneath any of them.
-func (n *node) heldBeneath(now, until time.Time, all *still, looks *int) {
+func (s standstill) addBeneath(n *node, all *still, looks *int) {
 	if n.waiting == 0 || n.feed == nil {
 		return
 	}
@@ -71,15 +74,26 @@ func (n *node) heldBeneath(now, until time.Time, all *still, looks *int) {
 		if *looks--; *looks < 0 {
 			return
 		}
-		if at, held := child.isHeldUntil(now, until, child); held {
-			all.add(child, at, until)
+		if at, held := s.holds(child, child); held {
+			all.add(child, at, s.until)
 		}
 	}
 	for child := range n.feed.some {
-		if _, held := child.isHeldUntil(now, until, child); *looks > 0 && !held {
-			child.heldBeneath(now, until, all, looks)
+		if _, held := s.holds(child, child); *looks > 0 && !held {
+			s.addBeneath(child, all, looks)
 		}
 	}
+}
+
+// holds returns when a class goes on that pauses or is closed, and whether that is at the end. What stands still for longer
+// does not compete with what goes on. If the class closes later, what waits in a class of it, or in itself, stands still if
+// it cannot leave before.
+func (s standstill) holds(n, of *node) (at time.Time, held bool) {
+	at = n.goesOn(s.now)
+	if closed := &n.class.conf.Closed; closed.From.After(at) && s.endsAt(closed.Until) && n.class.shadow == nil && !of.leavesBefore(at, closed.From) {
+		at = closed.Until
+	}
+	return at, s.endsAt(at)
 }
 
 // Several classes that each hear a refusal pause until moments that differ a little. Two of them compete if one goes on at
@@ -89,19 +103,10 @@ const (
 	littleLater  = time.Second
 )
 
-// isHeldUntil returns when the class goes on that pauses at now or is closed, and whether that is at a time, or a little sooner
-// or later. What stands still for longer does not compete with what goes on. If the class closes later, what waits in a class of it,
-// or in itself, stands still if it cannot leave before.
-func (n *node) isHeldUntil(now, until time.Time, of *node) (at time.Time, held bool) {
-	near := func(at time.Time) bool {
-		late := at.Sub(until)
-		return at.After(now) && -littleSooner <= late && late <= littleLater
-	}
-	at = n.goesOn(now)
-	if closed := &n.class.conf.Closed; closed.From.After(at) && near(closed.Until) && n.class.shadow == nil && !of.leavesBefore(at, closed.From) {
-		at = closed.Until
-	}
-	return at, near(at)
+// endsAt reports whether what goes on at a time stands still and goes on at the end, or a little sooner or later.
+func (s standstill) endsAt(at time.Time) bool {
+	late := at.Sub(s.until)
+	return at.After(s.now) && -littleSooner <= late && late <= littleLater
 }
 
 // goesOn returns when the class goes on that pauses at now or is closed; now if it does neither.
