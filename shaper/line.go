@@ -38,6 +38,16 @@ func (l *line) front() *Item {
 	return nil
 }
 
+// enqueue puts an item at the end of the queue, or before all others if it is First. The sums stay as they are.
+func (l *line) enqueue(it *Item) {
+	it.place.Value, it.place.Bytes, it.place.Items = it, it.Held, int(it.Cost.Packets)
+	if it.First {
+		l.queue.PushFront(&it.place)
+	} else {
+		l.queue.Push(&it.place)
+	}
+}
+
 // oldest returns when the item came that has waited in the queue for longest; zero if none waits. Items that are First
 // stand before others that came earlier.
 func (l *line) oldest() (came time.Time) {

@@ -193,7 +193,7 @@ func (r *rehearsal) copyLine(n, m *node) {
 		room--
 		r.room--
 		it := e.Value
-		one := &Item{Cost: it.Cost, Held: it.Held, Busy: it.Busy, Settles: it.Settles, Asks: it.Asks, arrived: it.arrived, since: it.since}
+		one := &Item{Cost: it.Cost, Held: it.Held, Busy: it.Busy, Settles: it.Settles, Asks: it.Asks, arrived: it.arrived, since: it.since, class: m.class}
 		r.items[it] = one
 		m.enqueue(one)
 	}

@@ -206,22 +206,9 @@ func (n *node) wake(now time.Time) {
 
 // push puts an item at the end of the queue of the class, or before all others if it is First.
 func (n *node) push(it *Item) {
-	n.enqueue(it)
-	n.countQueued(it.Cost.In(n.kind))
-	var cost sum
-	cost.count(&it.Cost, 1)
-	n.countWaiting(&cost, max(it.Cost.Packets, 1))
-}
-
-// enqueue is push without the sums.
-func (n *node) enqueue(it *Item) {
 	it.class = n.class
-	it.place.Value, it.place.Bytes, it.place.Items = it, it.Held, int(it.Cost.Packets)
-	if it.First {
-		n.queue.PushFront(&it.place)
-	} else {
-		n.queue.Push(&it.place)
-	}
+	n.enqueue(it)
+	n.countItem(it, 1)
 }
 
 // remove takes an item out of the queue of the class, and reports whether it waited there.
@@ -229,10 +216,7 @@ func (n *node) remove(it *Item) bool {
 	if !n.queue.Remove(&it.place) {
 		return false
 	}
-	n.countQueued(-it.Cost.In(n.kind))
-	var cost sum
-	cost.count(&it.Cost, -1)
-	n.countWaiting(&cost, -max(it.Cost.Packets, 1))
+	n.countItem(it, -1)
 	return true
 }
 
@@ -244,12 +228,16 @@ func (c *Class) owner() *Class {
 	return c
 }
 
-// countQueued adds to what waits in the queue of the class, and in those of all buckets of a class.
-func (n *node) countQueued(cost int64) {
+// countItem counts an item of the queue so many times: 1 when it has come, and -1 when it has gone.
+func (n *node) countItem(it *Item, times int64) {
+	cost := times * it.Cost.In(n.kind)
 	n.queueCost += cost
 	if c := n.class.owner(); c.bucketOf != nil && c.parent.Load() != nil { // as in countWaiting
 		c.bucketOf.queueCost += cost
 	}
+	var all sum
+	all.count(&it.Cost, times)
+	n.countWaiting(&all, times*max(it.Cost.Packets, 1))
 }
 
 // countWaiting adds items, and what they cost together, to what waits in the node and in
