@@ -33,7 +33,7 @@ type Class struct {
 	tally      *Tally       // counts in Stats, and in those of the classes above
 	keys       *keys        // the buckets of the class, which are its children; nil: it has none
 	quiet      *quietGroups // the groups of the class, or of a bucket, by the quiet hours of recipients; nil: it has none
-	quietOf    *Class       // the class whose group it is; nil: it is none
+	owner      *Class       // the class whose group it is; the class itself if it is none
 	trial      *Trial       // drives the tree of this class with copies; nil: none does, or one drives the class above
 	makeShadow shadowMaker  // makes shadow when a policy asks for it
 
@@ -104,7 +104,7 @@ func (t *terms) Reads() *policy.Reads { return t.reads.Load() }
 func newClass(conf policy.Class, counters *Tally, makeShadow shadowMaker) *Class {
 	c := &Class{Stats: counters.Stats, terms: terms{name: conf.Name}, tally: counters, makeShadow: makeShadow}
 	c.node.init(c, conf.Rate.Kind())
-	c.permits.of, c.backing.class = c, c
+	c.owner, c.permits.of, c.backing.class = c, c, c
 	return c
 }
 
@@ -164,8 +164,8 @@ func attach(now time.Time, c, parent *Class) {
 	}
 	c.node.attach(now, &parent.node)
 	moveInFlight(now, parent, c.inFlight)
-	parent.count(c.open)                       // all of them have their permits: above a root nobody waits
-	if c.bucketOf == nil && c.quietOf == nil { // these have the tally of their class
+	parent.count(c.open) // all of them have their permits: above a root nobody waits
+	if c.Named() == c {  // buckets and groups have the tally of their class
 		c.tally.above.Store(parent.tally)
 	}
 }
@@ -177,7 +177,7 @@ func detach(now time.Time, c *Class) {
 	c.withdraw()
 	parent.count(-c.open)
 	moveInFlight(now, parent, -c.inFlight)
-	if c.bucketOf == nil && c.quietOf == nil {
+	if c.Named() == c {
 		c.tally.above.Store(nil)
 	}
 	if c.side != nil {

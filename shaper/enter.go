@@ -177,7 +177,7 @@ func (it *Item) Left(now time.Time) {
 
 // left says that what a class has let go at the time then has left at now.
 func left(now, then time.Time, c *Class, cost *Cost) {
-	if !c.owner().retiring.Load() && !c.pathNeedsLeft() {
+	if !c.owner.retiring.Load() && !c.pathNeedsLeft() {
 		return
 	}
 	root, now := c.lockAt(now)

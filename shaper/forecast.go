@@ -92,7 +92,7 @@ func (f forecast) limits(now time.Time, parts, turns int64, cost *Cost) (at time
 	for x := f.node; x != nil; x = x.parent.Load() {
 		n := portion(f.through(x.kind), parts, f.parts())
 		if turns > 0 {
-			all := &f.node.class.owner().waitingCost
+			all := &f.node.class.owner.waitingCost
 			n += portion(all.in(x.kind), turns, all.in(f.node.kind))
 		}
 		at = later(at, x.follows(now, n, f.in(x, cost)))
@@ -118,7 +118,7 @@ func (f forecast) last(now time.Time, waiting func(*node) still, cost *Cost) (at
 // assured returns when the item leaves if its class gets what it is assured, whatever others do. The class's own queue is
 // assured of nothing if children compete with it.
 func (f forecast) assured(now time.Time, cost *Cost) time.Time {
-	n, owner, ahead := f.node, f.node.class.owner(), f.ahead()
+	n, owner, ahead := f.node, f.node.class.owner, f.ahead()
 	at := now
 	switch groups := owner.quiet.count(); {
 	case groups > 0 && groups == owner.feed.children:
@@ -138,7 +138,7 @@ func (f forecast) assured(now time.Time, cost *Cost) time.Time {
 // these may be assured more together than the classes above have. If its bucket is beneath others, it is the topmost of them that
 // takes turns. afterBuckets is zero if the class is no bucket.
 func (f forecast) afterBuckets(now time.Time, parts int64, cost *Cost) (at time.Time) {
-	n := &f.node.class.owner().node
+	n := &f.node.class.owner.node
 	if n.class.bucketOf == nil {
 		return at
 	}
@@ -299,7 +299,7 @@ func (f forecast) before() sum {
 // turnsOfGroups returns what leaves from now until a time if each of the others lets at most so much leave. Those
 // that are in quiet hours all the time let nothing leave. wakes says that only those still have something that have slept until now.
 func (f forecast) turnsOfGroups(now, until time.Time, wakes bool, most int64) (all int64) {
-	owner := f.node.class.owner()
+	owner := f.node.class.owner
 	if f.node != &owner.node && !wakes {
 		all = min(most, owner.queueCost)
 	}

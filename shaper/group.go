@@ -55,11 +55,11 @@ func (q *quietGroups) count() (n int) {
 // Named returns the class that the policy names: the class whose bucket or group c is, or c
 // itself.
 func (c *Class) Named() *Class {
-	if c == nil {
-		return c
+	switch {
+	case c == nil:
+		return nil
+	case c.owner.bucketOf != nil:
+		return c.owner.bucketOf.class
 	}
-	if c = c.owner(); c.bucketOf == nil {
-		return c
-	}
-	return c.bucketOf.class
+	return c.owner
 }

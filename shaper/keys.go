@@ -130,7 +130,7 @@ func (c *Class) QuitKey(now time.Time, key Key) {
 	if c == nil {
 		return
 	}
-	if c = c.owner(); c.bucketOf == nil {
+	if c = c.owner; c.bucketOf == nil {
 		c.joined.Add(-1)
 		return
 	}
@@ -357,7 +357,7 @@ func (k *keys) standOtherwise(parent *Class) bool {
 
 // retireIfUnused gives up a class if it is a bucket that nobody uses any more, or the group of one.
 func retireIfUnused(now time.Time, c *Class) {
-	c = c.owner()
+	c = c.owner
 	if c.bucketOf != nil && c.parent.Load() != nil && !c.isSpare && c.joined.Load() == 0 && c.waiting == 0 {
 		c.bucketOf.retire(now, c) // without a parent it has been given up already
 	}

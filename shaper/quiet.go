@@ -23,7 +23,7 @@ func (q *quietGroups) open(now time.Time, i int) *Class {
 	conf := groupPolicy(c.conf, i)
 	p := quietPace(conf)
 	group := newClass(conf, c.tally, c.makeShadow)
-	group.waker, group.quietOf = c.waker, c
+	group.waker, group.owner = c.waker, c
 	group.install(now, conf, &p, p.idle(now))
 	attach(now, group, c)
 	return group

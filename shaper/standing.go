@@ -35,7 +35,7 @@ func (s *still) add(n *node, at, until time.Time) {
 
 // in returns what standstill.in does. Buckets and their groups are many, and each is asked once.
 func (h standing) in(n *node, now, until time.Time) still {
-	if h == nil || n.class.owner().bucketOf != nil {
+	if h == nil || n.class.owner.bucketOf != nil {
 		return standstill{now, until}.in(n)
 	}
 	all, known := h[heldIn{n, until}]

@@ -220,19 +220,11 @@ func (n *node) remove(it *Item) bool {
 	return true
 }
 
-// owner returns the class whose group c is, or c itself.
-func (c *Class) owner() *Class {
-	if c.quietOf != nil {
-		return c.quietOf
-	}
-	return c
-}
-
 // countItem counts an item of the queue so many times: 1 when it has come, and -1 when it has gone.
 func (n *node) countItem(it *Item, times int64) {
 	cost := times * it.Cost.In(n.kind)
 	n.queueCost += cost
-	if c := n.class.owner(); c.bucketOf != nil && c.parent.Load() != nil { // as in countWaiting
+	if c := n.class.owner; c.bucketOf != nil && c.parent.Load() != nil { // as in countWaiting
 		c.bucketOf.queueCost += cost
 	}
 	var all sum
