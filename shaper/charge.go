@@ -17,31 +17,25 @@ func (n *node) charges(cost *Cost) bool {
 }
 
 // Covers reports whether what was charged for one item is enough for another item. It is enough if
-// the other item costs no more, in each unit that the class or a class above counts and limits.
+// the other item costs no more, in each unit that the class or a class above counts and limits. It takes no lock.
 func (n *node) Covers(charged, cost *Cost) bool {
 	for ; n != nil; n = n.parent.Load() {
-		if cost.In(n.kind) > charged.In(n.kind) && n.holdsUp() {
+		limits := n.class.keys == nil && n.class.enforces.Load() // else it is passive
+		if limits && cost.In(n.kind) > charged.In(n.kind) {
 			return false
 		}
 	}
 	return true
 }
 
-// holdsUp reports whether the node itself may hold something up.
-func (n *node) holdsUp() bool {
-	defer n.lock().mu.Unlock()
-	return !n.passive
-}
-
 // Counts reports whether the class, or one above it, counts in a unit.
-func (n *node) Counts(kind unit.Kind) bool { return n.counting(kind) != nil }
-
-// counting returns the nearest node on the path to the root that counts in a unit; nil
-// for none.
-func (n *node) counting(kind unit.Kind) *node {
-	for ; n != nil && n.kind != kind; n = n.parent.Load() {
+func (n *node) Counts(kind unit.Kind) bool {
+	for ; n != nil; n = n.parent.Load() {
+		if n.kind == kind {
+			return true
+		}
 	}
-	return n
+	return false
 }
 
 // Piece returns how many bytes of a stream may be one item: the least that a class on the

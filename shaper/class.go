@@ -119,13 +119,10 @@ func (c *Class) Parent() *Class {
 // Counting returns the nearest class on the path to the root that counts in a unit; nil
 // for none.
 func (c *Class) Counting(kind unit.Kind) *Class {
-	if c == nil {
-		return nil
+	for c != nil && c.kind != kind {
+		c = c.Parent()
 	}
-	if n := c.counting(kind); n != nil {
-		return n.class
-	}
-	return nil
+	return c
 }
 
 // Policy returns the policy in force.
