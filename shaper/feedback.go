@@ -70,17 +70,17 @@ type inheritance struct {
 func begin(now time.Time, old *Class) {
 	c, n := old.heir, old.InFlight()
 	root, now := c.lockAt(now)
-	c.inherit(now, n)
+	inheritance{c, n}.take(now)
 	root.mu.Unlock()
 	inheritance{c, old.InFlight()}.lower(now, false)
 }
 
-// inherit makes n items of the class before count as in flight. The lock of the tree is held.
-func (c *Class) inherit(now time.Time, n int) {
-	if c.shadow != nil {
-		c.shadow.moveInFlight(now, n-c.inherited)
+// take makes the items count as in flight of the heir. The lock of its tree is held.
+func (i inheritance) take(now time.Time) {
+	if shadow := i.heir.shadow; shadow != nil {
+		shadow.moveInFlight(now, i.inFlight-i.heir.inherited)
 	}
-	c.inherited = n
+	i.heir.inherited = i.inFlight
 }
 
 // lower says that no more of the items remain than so many; ok is that of Answered. Answers may come
@@ -89,7 +89,7 @@ func (c *Class) inherit(now time.Time, n int) {
 func (i inheritance) lower(now time.Time, ok bool) {
 	c := i.heir
 	root, now := c.lockAt(now)
-	c.inherit(now, min(c.inherited, i.inFlight))
+	inheritance{c, min(c.inherited, i.inFlight)}.take(now)
 	next := inheritance{c.heir, c.unanswered()}
 	if next.heir == nil && ok {
 		c.throttle.pause = 0
