@@ -15,6 +15,7 @@ import (
 type gone map[*Class]*goneClass
 
 type goneClass struct {
+	class    *Class
 	replaced bool      // another class has its name, or has had it since
 	since    time.Time // when it went
 	next     time.Time // when to ask again whether it matters
@@ -34,8 +35,8 @@ const findingKept = time.Hour
 
 // add notes a class that the policy has no more.
 func (g gone) add(now time.Time, c *Class, replaced bool) {
-	of := &goneClass{replaced: replaced, since: now}
-	of.next = of.askAgain(now, c)
+	of := &goneClass{class: c, replaced: replaced, since: now}
+	of.next = of.askAgain(now)
 	g[c] = of
 }
 
@@ -48,11 +49,11 @@ func (g gone) forget(now time.Time) (next time.Time) {
 			}
 			root := c.lock()
 			used := g.isUsed(c)
-			if root.mu.Unlock(); !used && (of.replaced || !of.knows(now, c) && !c.matters(now)) {
+			if root.mu.Unlock(); !used && (of.replaced || !of.knows(now) && !of.matters(now)) {
 				delete(g, c)
 				continue
 			}
-			of.next = of.askAgain(now, c)
+			of.next = of.askAgain(now)
 		}
 		next = earlier(next, of.next)
 	}
@@ -124,9 +125,9 @@ func (p *permits) keepOut() {
 
 // used returns the classes that somebody is in.
 func (g gone) used() (all []*Class) {
-	for c := range g {
+	for c, of := range g {
 		root := c.lock()
-		if c.hasUsers() {
+		if of.hasUsers() {
 			all = append(all, c)
 		}
 		root.mu.Unlock()
@@ -136,8 +137,8 @@ func (g gone) used() (all []*Class) {
 
 // isUsed reports whether somebody is in a class that is gone, or in one beneath it: that is gone too. The lock of the tree is held.
 func (g gone) isUsed(c *Class) bool {
-	for one := range g {
-		if one.isBeneath(&c.node) && one.hasUsers() {
+	for one, of := range g {
+		if one.isBeneath(&c.node) && of.hasUsers() {
 			return true
 		}
 	}
@@ -146,33 +147,34 @@ func (g gone) isUsed(c *Class) bool {
 
 // hasUsers reports whether somebody is in the class or in one of its buckets: has joined it, waits there, or has or wants
 // a permit. The lock of the tree is held.
-func (c *Class) hasUsers() bool {
-	k := c.keys
+func (of *goneClass) hasUsers() bool {
+	c, k := of.class, of.class.keys
 	return c.joined.Load() > 0 || c.waiting > 0 || c.admitted > 0 || c.permits.queued > 0 ||
 		k != nil && (len(k.active) > 0 || k.common.bucket != nil && k.common.bucket.joined.Load() > 0)
 }
 
-// askAgain returns when a class of which something has left now may matter no more. A class that was replaced matters
+// askAgain returns when the class may matter no more, if something has left it now. A class that was replaced matters
 // to its users only. These may stay for days, so askAgain waits for as long as the class has been gone, an hour at
 // most.
-func (of *goneClass) askAgain(now time.Time, c *Class) time.Time {
-	horizon := c.pace.horizon()
+func (of *goneClass) askAgain(now time.Time) time.Time {
+	horizon := of.class.pace.horizon()
 	switch {
 	case of.replaced:
 		horizon = askReplacedAfter
-	case c.keys != nil:
-		horizon = c.keys.pace.horizon()
+	case of.class.keys != nil:
+		horizon = of.class.keys.pace.horizon()
 	}
 	return now.Add(min(max(horizon, now.Sub(of.since), askGoneAfter), askGoneBy))
 }
 
-// knows reports whether what a class may have learned still matters.
-func (of *goneClass) knows(now time.Time, c *Class) bool {
-	return now.Before(of.since.Add(findingKept)) && c.Policy().Learn != (policy.Learn{})
+// knows reports whether what the class may have learned still matters.
+func (of *goneClass) knows(now time.Time) bool {
+	return now.Before(of.since.Add(findingKept)) && of.class.Policy().Learn != (policy.Learn{})
 }
 
-// matters reports whether a class does not behave as a new one would.
-func (c *Class) matters(now time.Time) bool {
+// matters reports whether the class does not behave as a new one would.
+func (of *goneClass) matters(now time.Time) bool {
+	c := of.class
 	for c.keys != nil && c.keys.forgetSome(now) {
 	}
 	root, now := c.lockAt(now)
@@ -184,7 +186,8 @@ func (c *Class) matters(now time.Time) bool {
 	return c.isUsed(now)
 }
 
-// isUsed is matters for a class without buckets. The lock of the tree is held.
+// isUsed reports whether a class or bucket without buckets of its own does not behave as a new one would. The lock of the
+// tree is held.
 func (c *Class) isUsed(now time.Time) bool {
 	m, _ := bare(c.limiter).Memory(now)
 	return m.Until.After(now) || c.waiting > 0 || c.open > 0 || c.unanswered() > 0 || c.isThrottled(now) ||
