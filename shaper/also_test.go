@@ -428,7 +428,7 @@ func holds(t *testing.T, h *stats.Hold, class, what string, until time.Duration)
 func waitsWithKey(t *testing.T, c *Class, now time.Time, conn policy.Conn, m *policy.Message) *stats.Hold {
 	t.Helper()
 	root, now := c.lockAt(now)
-	h, _ := c.holdWithKey(now, c.Messages().Key(&conn, m))
+	h, _ := arrival{c, now, c.Messages().Key(&conn, m)}.hold()
 	root.mu.Unlock()
 	why, r := c.Status().WhyWithKey(now, conn, m), h.reading()
 	of := func(hold Hold) bool { return hold.Class == r.Class && hold.Until.After(now) }

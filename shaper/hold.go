@@ -65,19 +65,27 @@ func nextHold(now time.Time, c *Class) hold {
 	return holdOn(now, &c.node, cost)
 }
 
-// holdWithKey returns what an item of one unit with a key waits for that comes to the class now, and when that item leaves
-// behind all items that wait before it. If no limit holds up the item itself, it waits for what holds up the first item
-// that waits there, which is behind.
-func (c *Class) holdWithKey(now time.Time, key Key) (h hold, behind *Item) {
+// An arrival is an item of one unit with a key that comes to a class now. What is said of it changes nothing about what leaves.
+// The lock of the tree is held.
+type arrival struct {
+	class *Class
+	now   time.Time
+	key   Key
+}
+
+// hold returns what the item waits for, and when it leaves behind all items that wait before it. If no limit holds up the
+// item itself, it waits for what holds up the first item that waits there, which is behind.
+func (a arrival) hold() (h hold, behind *Item) {
+	c, now := a.class, a.now
 	h = holdOn(now, &c.node, &oneOfEach)
 	for k := c.keys; k != nil; k = k.above {
-		h.orLater(k.hold(now, key.bucket))
+		h.orLater(k.hold(now, a.key.bucket))
 	}
-	if key.group > 0 {
-		p := quietPace(groupPolicy(c.conf, int(key.group-1)))
+	if a.key.group > 0 {
+		p := quietPace(groupPolicy(c.conf, int(a.key.group-1)))
 		h.orLater(hold{&c.conf, HoldQuiet, p.whenOpen(later(now, h.until))})
 	}
-	in := c.inUse(now, key)
+	in := a.queue()
 	if h.by == nil && in != nil && in.front() != nil {
 		behind = in.front()
 		h = holdOn(now, &in.node, &behind.Cost)
@@ -87,9 +95,22 @@ func (c *Class) holdWithKey(now time.Time, key Key) (h hold, behind *Item) {
 	case in != nil: // it leaves behind what waits there
 		h.until = later(h.until, forecast{node: &in.node, now: now}.leaves(&oneOfEach))
 	case c.keys != nil:
-		h.until = later(h.until, c.keys.turn(now, key.bucket))
+		h.until = later(h.until, c.keys.turn(now, a.key.bucket))
 	}
 	return h, behind
+}
+
+// queue returns where the item waits: in the class, in a bucket, or in a group of one of these; nil if that is yet to be
+// opened.
+func (a arrival) queue() *Class {
+	c := a.class
+	if c.keys != nil {
+		c = c.keys.inUse(a.now, a.key.bucket)
+	}
+	if c != nil && a.key.group > 0 {
+		return c.quiet.groups[a.key.group-1]
+	}
+	return c
 }
 
 // hold returns what one unit with a key would wait for in its bucket, without the classes above. If
@@ -144,18 +165,6 @@ func (k *keys) inUse(now time.Time, key policy.Key) *Class {
 		return k.common.bucket
 	}
 	return nil
-}
-
-// inUse returns where an item with a key waits: in the class, in a bucket, or in a group of one of
-// these; nil if that is yet to be opened.
-func (c *Class) inUse(now time.Time, key Key) *Class {
-	if c.keys != nil {
-		c = c.keys.inUse(now, key.bucket)
-	}
-	if c != nil && key.group > 0 {
-		return c.quiet.groups[key.group-1]
-	}
-	return c
 }
 
 // holdOn returns what an item of a node that costs so much waits for, on its whole path.

@@ -177,7 +177,7 @@ func TestKeysBeneathComeAndGo(t *testing.T) {
 		keyed.quit = func(now time.Time, it *Item, of exited) {
 			bucket := it.class
 			if bucket == nil { // it has not waited
-				bucket = classes[of.member].inUse(now, to(t, classes[of.member], of.key))
+				bucket = arrival{classes[of.member], now, to(t, classes[of.member], of.key)}.queue()
 			}
 			bucket.QuitKey(now, to(t, classes[of.member], of.key))
 		}
@@ -371,7 +371,7 @@ func TestKeysBeneathShare(t *testing.T) {
 	}
 	for n := range 6 {
 		buckets[n].QuitKey(start, to(t, otp, n))
-		bulk.inUse(start, to(t, bulk, n)).QuitKey(start, to(t, bulk, n))
+		arrival{bulk, start, to(t, bulk, n)}.queue().QuitKey(start, to(t, bulk, n))
 	}
 	for _, c := range []*Class{customer, otp, bulk} {
 		if k := c.keys; len(k.active) != 0 || len(k.common.keys) != 0 {

@@ -85,7 +85,7 @@ func (s Status) WhyWithKey(now time.Time, conn policy.Conn, m *policy.Message) W
 	c := s.class
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	return c.withKey(now, c.Messages().Key(&conn, m))
+	return arrival{c, now, c.Messages().Key(&conn, m)}.why()
 }
 
 // Quotas returns what remains at now of each window of the class that lasts a minute or longer. If

@@ -161,28 +161,29 @@ func holdsOn(now time.Time, n *node, cost Cost, ahead map[*node]int) (all []Hold
 	return all
 }
 
-// withKey explains what an item of one unit waits for that comes to a class with a key. The lock of the tree is held.
-func (c *Class) withKey(now time.Time, key Key) (w Why) {
-	h, behind := c.holdWithKey(now, key)
+// why explains what the item waits for.
+func (a arrival) why() (w Why) {
+	c, now := a.class, a.now
+	h, behind := a.hold()
 	if w.From, w.At = c.name, later(h.until, now); h.by == nil {
 		return w
 	}
-	if in := c.inUse(now, key); in != nil {
+	if in := a.queue(); in != nil {
 		w.Backlog = Backlog{Items: int64(in.queue.Len()), Bytes: in.queue.Bytes()}
 	}
 	if behind != nil {
 		w.Path = holdsOn(now, &behind.class.node, behind.Cost, nil)
 		return w
 	}
-	if key.group > 0 {
-		conf := groupPolicy(c.conf, int(key.group-1))
+	if a.key.group > 0 {
+		conf := groupPolicy(c.conf, int(a.key.group-1))
 		p := quietPace(conf)
 		group := gate{pace: p, limiter: p.idle(now)}
 		w.Path = group.holds(now, &conf, 1)
 	}
 	for k := c.keys; k != nil; k = k.above {
 		if !k.conf.Shadow {
-			g := k.gate(now, key.bucket)
+			g := k.gate(now, a.key.bucket)
 			w.Path = append(w.Path, g.holds(now, &k.conf, 1)...)
 		}
 	}
