@@ -101,7 +101,7 @@ func (g gone) unshareClass(now time.Time, c *Class, member Member) (used bool) {
 	case g.isUsed(c):
 		return true
 	}
-	c.setShared(now, root, nil)
+	c.backing.share(now, root, nil)
 	return false
 }
 

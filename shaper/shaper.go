@@ -221,7 +221,7 @@ func (s *Shaper) remove(now time.Time, classes []*Class) (gone []*Class) {
 	gone = s.gone.used()
 	for _, c := range classes {
 		if s.gone.add(now, c, s.classes[c.name] != nil); s.gone[c].replaced {
-			c.disown(now)
+			c.backing.disown(now)
 		}
 		c.backing.keepIn(now, nil)
 	}

@@ -11,16 +11,17 @@ import (
 func (c *Class) Share(now time.Time, member Member) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	c.setShared(now, root, member)
+	c.backing.share(now, root, member)
 }
 
-// setShared is Share. The lock of the tree, whose root is given, is held.
-func (c *Class) setShared(now time.Time, root *node, member Member) {
-	if member == nil && c.backing.member == nil && (c.keys == nil || c.keys.secret == nil) {
+// share is Share. The lock of the tree, whose root is given, is held.
+func (b *backing) share(now time.Time, root *node, member Member) {
+	k := b.class.keys
+	if member == nil && b.member == nil && (k == nil || k.secret == nil) {
 		return
 	}
-	c.backing.member = member
-	withBuckets(c, func(c *Class) {
+	b.member = member
+	withBuckets(b.class, func(c *Class) {
 		if s, ok := c.limiter.(*shared); ok && s.member == member {
 			return
 		}
@@ -33,9 +34,11 @@ func (c *Class) setShared(now time.Time, root *node, member Member) {
 
 // disown is Share with nil for a class that another one has replaced. What the fleet has used is not known here, so the class goes
 // on as if all that may leave at once had just left: otherwise it would let that out before its items are taken out.
-func (c *Class) disown(now time.Time) {
+func (b *backing) disown(now time.Time) {
+	c := b.class
 	root, at := c.lockAt(now)
-	if c.keys != nil && c.backing.member != nil {
+	defer root.mu.Unlock()
+	if c.keys != nil && b.member != nil {
 		c.keys.spentAt = at
 	}
 	withBuckets(c, func(c *Class) {
@@ -43,8 +46,7 @@ func (c *Class) disown(now time.Time) {
 			s.Limiter = c.pace.spent(at)
 		}
 	})
-	root.mu.Unlock()
-	c.Share(now, nil)
+	b.share(at, root, nil)
 }
 
 // Told says that the member of the class has something new for one of its keys, as Shaper.Told does.
