@@ -109,7 +109,7 @@ func churn(clients *sync.WaitGroup, done <-chan struct{}, overTCP, overUDP strin
 func wantUnused(t *testing.T, c *shaper.Class) {
 	t.Helper()
 	later := time.Now().Add(24 * time.Hour)
-	c.CatchUp(later)
+	c.Status().CatchUp(later)
 	before := -1
 	for n := c.Buckets().Keys(later); n != before; n = c.Buckets().Keys(later) { // it forgets some each time
 		before = n

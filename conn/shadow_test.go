@@ -397,7 +397,7 @@ func TestShadowPolicyOfPipelines(t *testing.T) {
 		send(t, upstream, answer)
 		expect(t, client, answer)
 		until(t, "it is answered", func() bool { return r.shaper.Class("any").InFlight() == want })
-		c.CatchUp(time.Now().Add(time.Hour))
+		c.Status().CatchUp(time.Now().Add(time.Hour))
 		if got := c.InFlight(); got != want {
 			t.Errorf("after %d answers %d would be in flight, want %d", n+1, got, want)
 		}
@@ -423,7 +423,7 @@ func TestShadowPolicyOfRequestsThatWait(t *testing.T) {
 		send(t, upstream, answer)
 		expect(t, client, answer)
 		until(t, "it is answered", func() bool { return r.shaper.Class("any").InFlight() == 2-n })
-		c.CatchUp(time.Now().Add(time.Hour))
+		c.Status().CatchUp(time.Now().Add(time.Hour))
 		if got := c.InFlight(); got != want {
 			t.Errorf("after %d answers %d would be in flight, want %d", n+1, got, want)
 		}

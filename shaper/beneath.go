@@ -29,7 +29,7 @@ func (s *Shaper) Waiting(now time.Time, of *Class) map[*Class]Waiting {
 		classes = slices.DeleteFunc(classes, func(c *Class) bool { return !c.isBeneath(&of.node) })
 	}
 	for _, c := range classes {
-		for is := c; is != nil; is = is.replaced() {
+		for is := c; is != nil; is = is.Status().replaced() {
 			own, some := is.Status().waiting(now)
 			for p := c; some && p != nil && p != above; p = p.Parent() {
 				if before, ok := all[p]; ok {
@@ -76,10 +76,10 @@ func (s Status) waiting(now time.Time) (w Waiting, some bool) {
 	return Waiting{max(now.Sub(came), 0), drain, s.Waits(now)}, true
 }
 
-// replaced returns the class that this one has replaced, if something may still wait there; else nil.
-func (c *Class) replaced() *Class {
-	defer c.lock().mu.Unlock()
-	return c.former
+// replaced returns the class that the class has replaced, if something may still wait there; else nil.
+func (s Status) replaced() *Class {
+	defer s.class.lock().mu.Unlock()
+	return s.class.former
 }
 
 // withGone returns all classes, and those that are gone, in no order.

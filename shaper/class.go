@@ -131,17 +131,6 @@ func (c *Class) Policy() policy.Class {
 	return c.conf
 }
 
-// Tokens returns how many tokens the token bucket of the class has at now. It returns false if the class has none
-// of its own.
-func (c *Class) Tokens(now time.Time) (tokens float64, ok bool) {
-	defer c.lock().mu.Unlock()
-	b, ok := limit.Parts(bare(c.limiter))[0].(limit.TokenBucket)
-	if !ok || c.passive {
-		return 0, false
-	}
-	return b.Tokens(now), true
-}
-
 // Tally returns what counts for the class and for the classes above it. The tally of a nil class
 // counts nothing.
 func (c *Class) Tally() *Tally {

@@ -241,17 +241,6 @@ func (c *Class) Evict(now time.Time, match func(*Item) bool) []*Item {
 	return evicted
 }
 
-// treeBacklog returns what waits in the tree of a root; nothing if the class has a parent, since the root above counts it. What
-// waits in classes that it has replaced is not in it: these are in trees of their own, or beneath the parents that they had.
-func (c *Class) treeBacklog() Backlog {
-	root := c.lock()
-	defer root.mu.Unlock()
-	if root != &c.node {
-		return Backlog{}
-	}
-	return c.backlog()
-}
-
 // Backlog returns what waits in the class and all beneath it. If the class has replaced
 // another one, what still waits there counts too, as in the counters.
 func (c *Class) Backlog() Backlog {

@@ -75,10 +75,10 @@ func (s *Shaper) Backlog() (all Backlog) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, c := range s.classes {
-		all = all.plus(c.treeBacklog())
+		all = all.plus(c.Status().treeBacklog())
 	}
 	for c := range s.gone {
-		all = all.plus(c.treeBacklog())
+		all = all.plus(c.Status().treeBacklog())
 	}
 	return all
 }

@@ -10,7 +10,7 @@ import (
 
 // A Status says what a class does and why, for people and for the programs that show it to them.
 // Nothing leaves earlier or later because somebody has read it. Each method takes the lock of the
-// tree and looks at all of it at one moment; Shadow also takes those of the trials, one after the
+// tree and looks at all of it at one moment; Shadow and CatchUp also take those of trials, one after the
 // other. A Status is a value of one pointer: to get one costs nothing.
 type Status struct{ class *Class }
 
@@ -88,6 +88,18 @@ func (s Status) WhyWithKey(now time.Time, conn policy.Conn, m *policy.Message) W
 	return arrival{c, now, c.Messages().Key(&conn, m)}.why()
 }
 
+// Tokens returns how many tokens the token bucket of the class has at now. It returns false if the class has none
+// of its own.
+func (s Status) Tokens(now time.Time) (tokens float64, ok bool) {
+	c := s.class
+	defer c.lock().mu.Unlock()
+	b, ok := limit.Parts(bare(c.limiter))[0].(limit.TokenBucket)
+	if !ok || c.passive {
+		return 0, false
+	}
+	return b.Tokens(now), true
+}
+
 // Quotas returns what remains at now of each window of the class that lasts a minute or longer. If
 // the class has buckets or a shadow, it has no windows itself, and of those that it shares others have used a part.
 func (s Status) Quotas(now time.Time) (all []stats.QuotaReading) {
@@ -111,6 +123,29 @@ func (s Status) Quotas(now time.Time) (all []stats.QuotaReading) {
 		i++
 	}
 	return all
+}
+
+// treeBacklog returns what waits in the tree of a root; nothing if the class has a parent, since the root above counts it. What
+// waits in classes that it has replaced is not in it: these are in trees of their own, or beneath the parents that they had.
+func (s Status) treeBacklog() Backlog {
+	c := s.class
+	root := c.lock()
+	defer root.mu.Unlock()
+	if root != &c.node {
+		return Backlog{}
+	}
+	return c.backlog()
+}
+
+// CatchUp lets everything happen that is due at now in the trial of the class, so that what is read afterwards is of now. It does
+// nothing if the class is in no trial.
+func (s Status) CatchUp(now time.Time) {
+	for c := s.class; c != nil; c = c.Parent() {
+		if c.trial != nil {
+			c.trial.CatchUp(now)
+			return
+		}
+	}
 }
 
 // Shadow returns the counters of what a class with `shadow` would have done up to now; nil

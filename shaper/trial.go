@@ -91,17 +91,6 @@ func (t *Trial) expect(c *Class) {
 	t.trees.set(&c.root().alarm, t.latest, later(c.Next(t.latest), t.latest))
 }
 
-// CatchUp lets everything happen that is due at now in the trial of the class. It does
-// nothing if the class is in no trial.
-func (c *Class) CatchUp(now time.Time) {
-	for ; c != nil; c = c.Parent() {
-		if c.trial != nil {
-			c.trial.CatchUp(now)
-			return
-		}
-	}
-}
-
 // copy returns a copy of an item of this cost, for a class.
 func (t *Trial) copy(c *Class, cost Cost) *Copy {
 	x := t.spare

@@ -82,7 +82,7 @@ func (r *run) makeClasses(scheduled []policy.Class) {
 	}
 	for _, c := range r.classes {
 		c.parent = r.byName[c.conf.Parent]
-		if _, ok := c.Tokens(r.start); ok && r.Curves && r.stores == nil {
+		if _, ok := c.Status().Tokens(r.start); ok && r.Curves && r.stores == nil {
 			c.level = newLevel()
 		}
 	}
@@ -95,7 +95,7 @@ func (r *run) watch(until time.Time) {
 			continue
 		}
 		c.level.pass(until.Sub(r.start), func(after time.Duration) float64 {
-			tokens, _ := c.Tokens(r.start.Add(after))
+			tokens, _ := c.Status().Tokens(r.start.Add(after))
 			return tokens
 		})
 	}
