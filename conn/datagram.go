@@ -205,7 +205,7 @@ func (d *datagrams) Leave(time.Time) {
 func (d *datagrams) waitsAgain() bool {
 	ud, class := d.direction, d.class // once d waits it is the pacer's
 	defer ud.session.socket.server.rescue(ud.session)
-	if class.Return(time.Now(), &d.item) != shaper.Waits {
+	if d.item.Return(time.Now(), class) != shaper.Waits {
 		return false
 	}
 	ud.entered(class)

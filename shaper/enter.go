@@ -188,10 +188,10 @@ func left(now, then time.Time, c *Class, cost *Cost) {
 	retireIfUnused(now, c)
 }
 
-// Return offers an item again that could not use its turn. If the item has waited in this class, it goes
+// Return offers the item to a class again, after a turn that it could not use. If the item has waited in this class, it goes
 // before all others, however long it has to wait and even if the queue is full. What was charged for its turn
 // is lost, except to windows. If the class does not count the item any more, the item may leave at once.
-func (c *Class) Return(now time.Time, it *Item) Verdict {
+func (it *Item) Return(now time.Time, c *Class) Verdict {
 	if charged := it.charged; charged != nil {
 		it.Left(it.arrived)
 		if it.Asks {

@@ -54,7 +54,7 @@ func (f *Flow) Turn(clock func() time.Time) Verdict {
 	if f.class == nil || !f.ticket.HasPerished(clock) {
 		return f.ticket.verdict
 	}
-	return f.class.Return(clock(), &f.ticket)
+	return f.ticket.Return(clock(), f.class)
 }
 
 // Left says that what was allowed to leave has left at now, or never will. It tells the

@@ -142,7 +142,7 @@ func (it *Item) Departed() time.Time { return it.arrived }
 func (it *Item) Verdict() Verdict { return it.verdict }
 
 // HasPerished reports whether what a fleet has granted for the item is over by now, and the item has not been sent yet. The owner
-// asks right before it sends the item, and then does not send it: Class.Return offers it again. Between the turn of an
+// asks right before it sends the item, and then does not send it: Return offers it again. Between the turn of an
 // item and its sending, a process may lose its processor, and then another member has the next slot too soon after.
 func (it *Item) HasPerished(clock func() time.Time) bool {
 	return it.lasts > 0 && it.verdict == Leaves && clock().Sub(it.arrived) > time.Duration(it.lasts)
