@@ -143,14 +143,13 @@ func (f forecast) afterBuckets(now time.Time, parts int64, cost *Cost) (at time.
 		return at
 	}
 	before := f.before().part(parts, f.parts())
-	for !n.class.competes() {
-		parent := n.parent.Load()
-		if parent == nil {
-			return at
-		}
+	parent := n.parent.Load()
+	for ; parent != nil && !n.class.takesTurns(); n, parent = parent, parent.parent.Load() {
 		siblings := contest{now, parent, n}.before(before.in(parent.kind) + cost.In(parent.kind))
 		before.add(&siblings)
-		n = parent
+	}
+	if parent == nil { // the bucket was given up
+		return at
 	}
 	return n.class.bucketOf.afterTurns(now, turn{assured, n.class, before}, cost)
 }

@@ -155,11 +155,9 @@ func (s sum) part(a, b int64) sum {
 	return sum{portion(s.bytes, a, b), portion(s.packets, a, b), portion(s.messages, a, b), portion(s.connections, a, b), portion(s.tokens, a, b)}
 }
 
-// competes reports whether the class is a bucket that takes turns with others of its class: one that was given up has a tree of its
-// own, and one beneath a bucket takes turns with buckets of other classes.
-func (c *Class) competes() bool {
-	return c.bucketOf != nil && c.bucketOf.above == nil && c.parent.Load() != nil
-}
+// takesTurns reports whether it is a bucket that takes turns with others of its class: one beneath a bucket takes turns with
+// buckets of other classes.
+func (b *bucketOnly) takesTurns() bool { return b.bucketOf != nil && b.bucketOf.above == nil }
 
 // comesFirst reports whether the next item of a contender certainly has its turn before all others that cost something in a unit.
 // What stands still has no turn.
