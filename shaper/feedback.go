@@ -29,16 +29,17 @@ func (p Provider) Answered(now time.Time, ok bool) {
 func answered(now time.Time, c *Class, ok bool) (heirs []inheritance) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
+	c.countInFlight(-1)
 	for n := &c.node; n != nil; n = n.parent.Load() {
-		if n.inFlight--; n.side != nil {
-			n.side.inFlight--
-		}
 		if heir := n.class.heir; heir != nil {
 			heirs = append(heirs, inheritance{heir, n.unanswered()})
 			continue
 		}
-		n.heed(now, ok)
+		if shadow := n.class.shadow; shadow != nil && n.class.keys == nil {
+			shadow.answered(now)
+		}
 		if ok {
+			n.throttle.pause = 0
 			learned(now, n, false)
 			n.throttle.witness.answered(now, false)
 		}
@@ -46,16 +47,6 @@ func answered(now time.Time, c *Class, ok bool) (heirs []inheritance) {
 	c.update(now)
 	root.wake(now)
 	return heirs
-}
-
-// heed notes an answer to an item of the node, which is not in flight any more.
-func (n *node) heed(now time.Time, ok bool) {
-	if shadow := n.class.shadow; shadow != nil && n.class.keys == nil {
-		shadow.answered(now)
-	}
-	if ok {
-		n.throttle.pause = 0
-	}
 }
 
 // An inheritance is how many items are in flight of a class that an heir has replaced. The
