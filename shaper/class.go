@@ -108,14 +108,6 @@ func newClass(conf policy.Class, counters *Tally, makeShadow shadowMaker) *Class
 	return c
 }
 
-// Parent returns the class above; nil for none.
-func (c *Class) Parent() *Class {
-	if p := c.parent.Load(); p != nil {
-		return p.class
-	}
-	return nil
-}
-
 // Counting returns the nearest class on the path to the root that counts in a unit; nil
 // for none.
 func (c *Class) Counting(kind unit.Kind) *Class {

@@ -63,6 +63,14 @@ func (n *node) init(c *Class, kind unit.Kind) {
 	n.ownQueue.init(n, true)
 }
 
+// Parent returns the class above; nil for none.
+func (n *node) Parent() *Class {
+	if p := n.parent.Load(); p != nil {
+		return p.class
+	}
+	return nil
+}
+
 // root returns the node at the top of the path.
 func (n *node) root() *node {
 	for p := n.parent.Load(); p != nil; p = n.parent.Load() {
