@@ -1,6 +1,12 @@
 package shaper
 
-import "testing"
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"shaper/policy"
+)
 
 // TestResumeAfterALightItem lets c come back after a pause, long after an item of a light
 // class. b, which has the same weight, goes on as before.
@@ -70,5 +76,33 @@ func TestNewClassAfterALargeItem(t *testing.T) {
 	s.run(60 * second)
 	if s.sent[late] < 25_000 {
 		t.Errorf("the new class sent %d bytes of 60000 in a minute", s.sent[late])
+	}
+}
+
+// TestContest names the rivals of a child, and says what they let leave before it.
+func TestContest(t *testing.T) {
+	closed := child("closed", "1")
+	closed.Closed = policy.Span{From: start, Until: at(time.Hour)}
+	classes := tree(root30(), withPriority(policy.LastPriority, child("worse", "1")), child("it", "1"), withWeight(2, child("equal", "1")),
+		withPriority(0, child("better", "1")), child("empty", "1"), closed)
+	enter(t, classes["worse"], 0, Leaves, message(1)) // so nothing else leaves at once
+	for name, n := range map[string]int{"it": 5, "equal": 40, "better": 7, "worse": 9, "closed": 3} {
+		for range n {
+			enter(t, classes[name], 0, Waits, message(1))
+		}
+	}
+	c := contest{start, &classes["root"].node, &classes["it"].node}
+	var rivals []string
+	for s := range c.rivals {
+		rivals = append(rivals, s.class.name)
+	}
+	if slices.Sort(rivals); !slices.Equal(rivals, []string{"better", "equal"}) {
+		t.Errorf("the rivals are %v, want better and equal", rivals)
+	}
+	if all := c.before(10); all.messages != 7+2*10 {
+		t.Errorf("before 10 messages, the rivals let %d leave, want 7 of the better one and twice 10 of the equal one", all.messages)
+	}
+	if n := c.letting(280); n != 7+10 { // in 10 s: the child gets 28/s
+		t.Errorf("before 280 messages, the rivals let %d leave, want 7 of the better one and 10 of the equal one", n)
 	}
 }
