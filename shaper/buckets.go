@@ -71,7 +71,7 @@ func freedomOf(now time.Time, c *Class) freedom {
 		f.waiting++
 	}
 	cost := unitCost(c.kind)
-	f.at = later(now, forecast{node: &c.node, now: now}.leaves(&cost))
+	f.at = later(now, forecastAt(now, c).leaves(&cost))
 	return f
 }
 

@@ -61,6 +61,7 @@
 //	limits        the limits that the members of a fleet agree on, and what a member has of them
 //	count         counters, for a class and those above it
 //	forecast      estimates the departure of one item
+//	tail          what waits in the queue of a class before its last item
 //	turns         what has its turn before an item
 //	standing      what waits in a class and cannot leave before a time
 //	group         the groups of a class

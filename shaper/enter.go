@@ -75,7 +75,9 @@ func refusal(now time.Time, c *Class, it *Item) Verdict {
 // waitsTooLong reports whether an item would wait longer than the class allows.
 func waitsTooLong(now time.Time, c *Class, it *Item) bool {
 	most := now.Add(time.Duration(c.conf.MaxWait))
-	return forecast{node: &c.node, now: now, most: most}.entered(it).After(most)
+	f := forecastAt(now, c)
+	f.most = most
+	return f.entered(it).After(most)
 }
 
 // Pass is Enter for what would not wait, and so needs no Item. It reports whether what

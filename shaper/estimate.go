@@ -18,7 +18,7 @@ func (e Estimate) Retry(now time.Time, cost Cost) time.Duration {
 	c := e.class
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	return forecast{node: &c.node, now: now}.room(&cost, time.Duration(c.conf.MaxWait)).Sub(now)
+	return forecastAt(now, c).room(&cost, time.Duration(c.conf.MaxWait)).Sub(now)
 }
 
 // Quota returns the limit that sets Retry: that of the class, or one of a class above. If no limit does, such as while the
@@ -27,7 +27,7 @@ func (e Estimate) Quota(now time.Time, cost Cost) Quota {
 	c := e.class
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	return forecast{node: &c.node, now: now}.quota(&cost, time.Duration(c.conf.MaxWait))
+	return forecastAt(now, c).quota(&cost, time.Duration(c.conf.MaxWait))
 }
 
 // Place returns which place an item of this cost would have in the queue at now, from 1, and
@@ -36,7 +36,7 @@ func (e Estimate) Place(now time.Time, cost Cost) (position int, wait time.Durat
 	c := e.class
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	return c.queue.Len() + 1, forecast{node: &c.node, now: now}.leaves(&cost).Sub(now)
+	return c.queue.Len() + 1, forecastAt(now, c).leaves(&cost).Sub(now)
 }
 
 // Drain returns what waits in the queues of the class, of its buckets and groups, in the unit of
@@ -49,7 +49,9 @@ func (e Estimate) Drain(now time.Time) (cost int64, drain time.Duration) {
 	held := standing{}
 	withWaiting(c, func(c *Class) {
 		cost += c.queueCost
-		drain = max(drain, forecast{node: &c.node, now: now, held: held}.drained().Sub(now))
+		f := forecastAt(now, c)
+		f.held = held
+		drain = max(drain, f.drained().Sub(now))
 	})
 	if c.keys != nil {
 		cost = c.keys.queueCost

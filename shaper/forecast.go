@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"shaper/limit"
-	"shaper/unit"
 )
 
 // A forecast estimates when something leaves that waits at a node, or comes to it at now.
@@ -26,11 +25,15 @@ import (
 // The caller holds the lock of the tree. A forecast gives back, in each class on the path, what is due of the rate;
 // see gate.regain.
 type forecast struct {
-	node *node
+	tail // where the item waits, unless it goes before all others
 	now  time.Time
-	own  Cost      // what the item costs if it waits already, behind all others; nothing if it comes now
 	held standing  // of several forecasts at one moment; nil: this one is alone
 	most time.Time // an item that leaves later is refused, however late; zero: no bound
+}
+
+// forecastAt returns a forecast of what comes to a class at now, or waits there.
+func forecastAt(now time.Time, c *Class) forecast {
+	return forecast{tail: tail{node: &c.node}, now: now}
 }
 
 // drained estimates when the last item of the queue leaves, in which something waits.
@@ -90,7 +93,7 @@ func (f forecast) behind(now time.Time, waiting func(*node) still, cost *Cost) t
 // other groups of the class let leave in their turns, in the unit of the class.
 func (f forecast) limits(now time.Time, parts, turns int64, cost *Cost) (at time.Time) {
 	for x := f.node; x != nil; x = x.parent.Load() {
-		n := portion(f.through(x.kind), parts, f.parts())
+		n := portion(f.through(x), parts, f.parts())
 		if turns > 0 {
 			all := &f.node.class.owner.waitingCost
 			n += portion(all.in(x.kind), turns, all.in(f.node.kind))
@@ -103,7 +106,7 @@ func (f forecast) limits(now time.Time, parts, turns int64, cost *Cost) (at time
 // last returns when each class on the path has sent all that waits in it and beneath it, if that is more than limits counts.
 func (f forecast) last(now time.Time, waiting func(*node) still, cost *Cost) (at time.Time) {
 	for x := f.node; x != nil; x = x.parent.Load() {
-		all, queued, n := waiting(x), f.through(x.kind), f.in(x, cost)
+		all, queued, n := waiting(x), f.through(x), f.in(x, cost)
 		others := all.in(x.kind) - f.own.In(x.kind)
 		if late := others - all.sooner.in(x.kind); late > queued {
 			at = later(at, x.follows(now, late, n))
@@ -199,16 +202,6 @@ func (f forecast) remaining(at time.Time) int64 {
 	return f.parts() - int64(gone)
 }
 
-// parts returns in how many parts remaining counts what waits before the item in its queue: in its units, unless these are many, or
-// all of it costs nothing in the unit of the class.
-func (f forecast) parts() int64 {
-	const most = 1024 // a queue of bytes has more units, and remaining asks all classes on the path about each
-	if ahead := f.ahead(); ahead > 0 {
-		return min(ahead, most)
-	}
-	return most
-}
-
 // certain returns when an item leaves from a time on behind so many parts of the queue, and behind what other
 // buckets and groups of the class let leave in their turns, if nothing waits in other classes. closed is the class on the path that
 // opens then; nil: none does.
@@ -225,7 +218,7 @@ func (f forecast) mayClose(x *node, cost *Cost) bool {
 
 // counts reports whether a class on the path counts the item, or what waits before it in its queue.
 func (f forecast) counts(x *node, cost *Cost) bool {
-	return f.through(x.kind) > 0 || f.in(x, cost) > 0
+	return f.through(x) > 0 || f.in(x, cost) > 0
 }
 
 // in returns what the item costs in a class on the path. If the item costs nothing there, and items that cost something
@@ -256,23 +249,6 @@ func (f forecast) goesFirst(x *node) bool {
 	}
 }
 
-// ahead returns what waits before the item in its queue, in the unit of the class.
-func (f forecast) ahead() int64 { return f.node.queueCost - f.own.In(f.node.kind) }
-
-// through returns what waits before the item in its queue, in the unit of a class that the item passes. If children compete
-// with the queue, that is known only in the unit of the item's own class. In another unit, through then returns 0.
-func (f forecast) through(kind unit.Kind) int64 {
-	n := f.node
-	switch {
-	case kind == n.kind:
-		return f.ahead()
-	case n.feed != nil && n.class.quiet.count() < n.feed.children:
-		return 0
-	}
-	before := f.before()
-	return before.in(kind)
-}
-
 // resumes returns when no class on the path pauses any more that counts the item.
 func (f forecast) resumes(cost *Cost) (until time.Time) {
 	for n := f.node; n != nil; n = n.parent.Load() {
@@ -282,17 +258,6 @@ func (f forecast) resumes(cost *Cost) (until time.Time) {
 		}
 	}
 	return until
-}
-
-// before is ahead in all units.
-func (f forecast) before() sum {
-	before := f.node.waitingCost
-	for _, group := range f.node.class.quiet.inUse {
-		others := group.waitingCost.negative()
-		before.add(&others)
-	}
-	before.count(&f.own, -1)
-	return before
 }
 
 // turnsOfGroups returns what leaves from now until a time if each of the others lets at most so much leave. Those
@@ -340,24 +305,24 @@ func (f forecast) room(cost *Cost, maxWait time.Duration) time.Time {
 // quota returns the limit that sets room: the limit of the first item that waits, if that item has to leave before, or else
 // the limit of what was refused.
 func (f forecast) quota(cost *Cost, maxWait time.Duration) Quota {
-	front := f.node.front()
+	front, none := f.node.front(), func(tail, *node) int64 { return 0 }
 	if front != nil && !f.node.queue.HasRoom(int(cost.Packets), cost.Bytes) && !f.room(cost, maxWait).After(f.next(&front.Cost)) {
-		quota, _ := f.slowest(&front.Cost, forecast.noneBefore)
+		quota, _ := f.slowest(&front.Cost, none)
 		return quota
 	}
-	quota, at := f.slowest(cost, forecast.queueBefore)
+	quota, at := f.slowest(cost, tail.through)
 	if at.Before(f.leaves(cost)) && !f.resumes(cost).After(at) { // what others send makes it later than its own queue does
-		quota, _ = f.slowest(cost, forecast.allBefore)
+		quota, _ = f.slowest(cost, tail.others)
 	}
 	return quota
 }
 
 // slowest returns which limit on the path lets the item leave last if so much leaves before it in each class, and when. It
 // returns that of the class if no limit holds the item up, or if something else does for longer.
-func (f forecast) slowest(cost *Cost, ahead func(forecast, *node) int64) (quota Quota, at time.Time) {
+func (f forecast) slowest(cost *Cost, ahead func(tail, *node) int64) (quota Quota, at time.Time) {
 	at, quota = f.now, f.node.pace.asQuota(f.node.class.name)
 	for x := f.node; x != nil; x = x.parent.Load() {
-		before, n := ahead(f, x), f.in(x, cost)
+		before, n := ahead(f.tail, x), f.in(x, cost)
 		until := x.follows(f.now, before, n)
 		if !until.After(at) {
 			continue
@@ -371,14 +336,6 @@ func (f forecast) slowest(cost *Cost, ahead func(forecast, *node) int64) (quota 
 	}
 	return quota, at
 }
-
-// noneBefore, queueBefore and allBefore say how much leaves before an item in a class on its path: nothing, what waits before it in its
-// queue, or all that waits in the class and beneath it.
-func (forecast) noneBefore(*node) int64 { return 0 }
-
-func (f forecast) queueBefore(x *node) int64 { return f.through(x.kind) }
-
-func (f forecast) allBefore(x *node) int64 { return x.waitingCost.in(x.kind) - f.own.In(x.kind) }
 
 // next estimates when an item leaves that goes before all others of its class, if no item
 // goes before it in a class above.

@@ -93,7 +93,7 @@ func (a arrival) hold() (h hold, behind *Item) {
 	switch {
 	case h.by == nil:
 	case in != nil: // it leaves behind what waits there
-		h.until = later(h.until, forecast{node: &in.node, now: now}.leaves(&oneOfEach))
+		h.until = later(h.until, forecastAt(now, in).leaves(&oneOfEach))
 	case c.keys != nil:
 		h.until = later(h.until, c.keys.turn(now, a.key.bucket))
 	}

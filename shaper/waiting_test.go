@@ -30,7 +30,7 @@ func drainsNaively(c *Class, now time.Time) (cost int64, drain time.Duration) {
 	withQueues(c, func(c *Class) {
 		if c.queue.Len() > 0 {
 			cost += c.queueCost
-			drain = max(drain, forecast{node: &c.node, now: now}.drained().Sub(now))
+			drain = max(drain, forecastAt(now, c).drained().Sub(now))
 		}
 	})
 	return cost, drain
