@@ -70,6 +70,7 @@
 //	feed, reserve  who is next among those that compete for a class, and for whom the class stays free
 //	ring          turns, by weight
 //	gate          what one class allows
+//	regulator     the limiter of a class, and the rate at which it runs
 //	throttle      what the signals of a provider take away
 //	witness       reports in the shadow what a provider accepts
 //	learner       finds a limit by what a provider refuses
@@ -80,5 +81,5 @@
 //	item          what leaves as one, and what it costs
 //
 // A rate goes from the policy to its limiter through Shaper.Apply, Class.Set, paceOf,
-// Class.put and gate.takeOver. Each limit of a class is a restraint, and has its limiter.
+// Class.put and regulator.takeOver. Each limit of a class is a restraint, and has its limiter.
 package shaper

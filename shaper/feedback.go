@@ -120,7 +120,7 @@ func (p Provider) Unused(now, then time.Time, cost Cost) {
 // A correction corrects what was charged for an item that left at the time then.
 type correction struct {
 	then  time.Time
-	again bool // it will be charged again; see gate.takeBack
+	again bool // it will be charged again; see regulator.takeBack
 }
 
 // settle corrects a class, and unless alone is set the classes above it. It corrects the heir of

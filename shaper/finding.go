@@ -57,7 +57,7 @@ func (b *backing) resumeFinding(now time.Time, record []byte) {
 		}
 	}
 	if l.goOn(now, f[0], f[1], f[2]); !c.passive {
-		c.setLearned(now)
+		c.setRate(now)
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 // window lets more leave at once than the classes above do, or classes are assured more together than those above have.
 //
 // The caller holds the lock of the tree. A forecast gives back, in each class on the path, what is due of the rate;
-// see gate.regain.
+// see regulator.regain.
 type forecast struct {
 	tail // where the item waits, unless it goes before all others
 	now  time.Time

@@ -139,7 +139,7 @@ func (k *keys) gate(now time.Time, key policy.Key) gate {
 	} else {
 		state = k.fresh(now)
 	}
-	return gate{pace: k.pace, limiter: state.limiter, assured: state.assured}
+	return gate{regulator: regulator{pace: k.pace, limiter: state.limiter}, assured: state.assured}
 }
 
 // turn returns when one of each unit with a key that has no bucket leaves the classes above, after the

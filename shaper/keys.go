@@ -215,7 +215,7 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 		c = k.open(now, key, state, parent)
 	}
 	if follows {
-		c.throttleAs(now, &k.common.bucket.gate)
+		c.throttleAs(now, &k.common.bucket.regulator)
 		c.update(now)
 	}
 	k.use(c, i)

@@ -178,7 +178,7 @@ func (a arrival) why() (w Why) {
 	if a.key.group > 0 {
 		conf := groupPolicy(c.conf, int(a.key.group-1))
 		p := quietPace(conf)
-		group := gate{pace: p, limiter: p.idle(now)}
+		group := gate{regulator: regulator{pace: p, limiter: p.idle(now)}}
 		w.Path = group.holds(now, &conf, 1)
 	}
 	for k := c.keys; k != nil; k = k.above {
@@ -223,13 +223,13 @@ func (g *gate) holds(now time.Time, conf *policy.Class, n int64) (all []Hold) {
 }
 
 // awaitsStore reports whether an item of n units leaves only if the store of a fleet comes back.
-func (g *gate) awaitsStore(now time.Time, n int64) bool {
-	return g.isShared() && !g.pace.rate.IsZero() && g.estimate(now, 0, n) == limit.Never
+func (r *regulator) awaitsStore(now time.Time, n int64) bool {
+	return r.isShared() && !r.pace.rate.IsZero() && r.estimate(now, 0, n) == limit.Never
 }
 
 // isShared reports whether the budget of the class is in the store of a fleet.
-func (g *gate) isShared() bool {
-	switch g.limiter.(type) {
+func (r *regulator) isShared() bool {
+	switch r.limiter.(type) {
 	case *shared, *lent:
 		return true
 	}
@@ -238,10 +238,10 @@ func (g *gate) isShared() bool {
 
 // limitText says which limit of the class holds an item up, by the number that limit.Holding
 // returns.
-func (g *gate) limitText(conf *policy.Class, part int) (text string) {
-	rate, of := conf.Limit(), &g.pace.restraint
+func (r *regulator) limitText(conf *policy.Class, part int) (text string) {
+	rate, of := conf.Limit(), &r.pace.restraint
 	if part > 0 {
-		rate, of = conf.Also[part-1].Rate, &g.pace.also[part-1]
+		rate, of = conf.Also[part-1].Rate, &r.pace.also[part-1]
 	}
 	switch {
 	case rate.IsZero():
@@ -253,14 +253,14 @@ func (g *gate) limitText(conf *policy.Class, part int) (text string) {
 	default:
 		text = fmt.Sprintf("the limit of %v", rate)
 	}
-	if g.isShared() {
+	if r.isShared() {
 		text += fmt.Sprintf(", which all members of the fleet %q share", conf.Shared)
 	}
-	if l := g.throttle.learner; part == 0 && l != nil && l.level < l.top {
+	if l := r.throttle.learner; part == 0 && l != nil && l.level < l.top {
 		text += fmt.Sprintf(`, of which the provider seems to take %.4g/s`, l.level)
 	}
-	if part == 0 && g.throttle.withheld > 0 {
-		text += fmt.Sprintf(`, of which the class has %d/%d after "too fast"`, sixteenths-g.throttle.withheld, sixteenths)
+	if part == 0 && r.throttle.withheld > 0 {
+		text += fmt.Sprintf(`, of which the class has %d/%d after "too fast"`, sixteenths-r.throttle.withheld, sixteenths)
 	}
 	return text
 }
