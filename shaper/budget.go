@@ -17,16 +17,14 @@ func (b *backing) keepIn(now time.Time, ledger Ledger) {
 	}
 	withBuckets(c, func(c *Class) {
 		if c.backing.ledger = ledger; c.bucketOf != nil {
-			c.backing.ledger = c.bucketOf.ledger()
+			c.backing.ledger = b.ledgerOfKeys()
 		}
 		c.use(c.backing.limiter(now, &c.pace, c.limiter))
 		c.backing.note(now)
 		c.update(now)
 	})
 	b.noteFinding(now)
-	if c.keys != nil {
-		c.keys.note(now, false)
-	}
+	b.noteKeys(now, false)
 	root.wake(now)
 }
 
@@ -69,14 +67,14 @@ func (b *backing) resume(now time.Time, lease *limit.Lease) {
 	case lease.Key == "":
 		c.keys.spentAt = later(c.keys.spentAt, earlier(lease.Until, now))
 	default:
-		c.keys.resume(now, &r, lease)
+		b.resumeKey(now, &r, lease)
 	}
 }
 
-// resume makes a key go on from a lease.
-func (k *keys) resume(now time.Time, r *record, lease *limit.Lease) {
+// resumeKey is resume for a key.
+func (b *backing) resumeKey(now time.Time, r *record, lease *limit.Lease) {
 	var key policy.Key
-	l := r.limiter(now, lease)
+	k, l := b.class.keys, r.limiter(now, lease)
 	if l == nil || key.UnmarshalBinary([]byte(lease.Key)) != nil {
 		k.spentAt = now
 		return
@@ -114,7 +112,7 @@ func (b *backing) leases(now time.Time) (all []limit.Lease) {
 		}
 	})
 	if c.keys != nil {
-		all = append(all, c.keys.idleLeases(now, true)...)
+		all = append(all, b.leasesOfKeys(now, true)...)
 	}
 	return all
 }

@@ -181,7 +181,7 @@ func (of *goneClass) matters(now time.Time) bool {
 	defer root.mu.Unlock()
 	if k := c.keys; k != nil {
 		return k.len() > 0 || k.common.bucket != nil && k.common.bucket.isUsed(now) ||
-			!k.spentAt.IsZero() && k.leaseOfAll(k.spentAt).Expires.After(now) // keys do not start as idle ones
+			!k.spentAt.IsZero() && c.backing.leaseOfAllKeys(k.spentAt).Expires.After(now) // keys do not start as idle ones
 	}
 	return c.isUsed(now)
 }

@@ -7,46 +7,48 @@ import (
 	"shaper/policy"
 )
 
-// isKept reports whether a ledger keeps the budgets of keys.
-func (k *keys) isKept() bool {
-	return k.ledger() != nil && k.class.backing.member == nil && k.class.shadow == nil && k.pace.horizon() > keptFrom
+// keepsKeys reports whether the ledger keeps the budgets of the keys of a class.
+func (b *backing) keepsKeys() bool {
+	k := b.class.keys
+	return k != nil && b.ledgerOfKeys() != nil && b.member == nil && b.class.shadow == nil && k.pace.horizon() > keptFrom
 }
 
-// note makes the ledger keep what the class remembers of keys that nobody uses, if the ledger keeps
+// noteKeys makes the ledger keep what the class remembers of keys that nobody uses, if the ledger keeps
 // their budgets. If it has done so before (kept), it knows them already, and only has to learn how
 // keys start that it does not know.
-func (k *keys) note(now time.Time, kept bool) {
-	if !k.isKept() {
+func (b *backing) noteKeys(now time.Time, kept bool) {
+	if !b.keepsKeys() {
 		return
 	}
-	ledger, full := k.ledger(), false
+	ledger, full := b.ledgerOfKeys(), false
 	answer := func(now time.Time, granted int64) {
 		if granted == limit.NoRoom && !full {
 			full = true
-			k.noteAll(now, ledger)
+			b.noteAllKeys(now, ledger)
 		}
 	}
-	for _, lease := range k.idleLeases(now, !kept) {
+	for _, lease := range b.leasesOfKeys(now, !kept) {
 		ledger.Ask(lease, answer)
 	}
 }
 
-// noteAll makes a ledger keep that all keys that the ledger does not know have just been used. It is
+// noteAllKeys makes a ledger keep that all keys that the ledger does not know have just been used. It is
 // for a ledger that has no room for all keys.
-func (k *keys) noteAll(now time.Time, ledger Ledger) {
-	root, now := k.class.lockAt(now)
+func (b *backing) noteAllKeys(now time.Time, ledger Ledger) {
+	root, now := b.class.lockAt(now)
 	defer root.mu.Unlock()
-	if k.ledger() == ledger {
-		ledger.Ask(k.leaseOfAll(now), nil)
+	if b.ledgerOfKeys() == ledger {
+		ledger.Ask(b.leaseOfAllKeys(now), nil)
 	}
 }
 
-// idleLeases returns what is remembered of the keys that nobody uses. If keys that nobody knows
-// start as after a full burst, the first lease says so. Unless each is set, idleLeases returns
+// leasesOfKeys returns what is remembered of the keys that nobody uses. If keys that nobody knows
+// start as after a full burst, the first lease says so. Unless each is set, leasesOfKeys returns
 // only that lease.
-func (k *keys) idleLeases(now time.Time, each bool) (all []limit.Lease) {
+func (b *backing) leasesOfKeys(now time.Time, each bool) (all []limit.Lease) {
+	k := b.class.keys
 	if !k.spentAt.IsZero() {
-		if lease := k.leaseOfAll(k.spentAt); lease.Expires.After(now) {
+		if lease := b.leaseOfAllKeys(k.spentAt); lease.Expires.After(now) {
 			all = append(all, lease)
 		}
 	}
@@ -55,8 +57,8 @@ func (k *keys) idleLeases(now time.Time, each bool) (all []limit.Lease) {
 	}
 	k.idle.each(func(key policy.Key, kept keptState) {
 		state := restore(now, kept, &k.pace)
-		if lease := leaseOf(now, state.limiter, &k.pace, k.pace.rate, k.class.conf.Per); lease.Expires.After(now) {
-			lease.Name, lease.Key = k.class.name, keyText(key)
+		if lease := leaseOf(now, state.limiter, &k.pace, k.pace.rate, b.class.conf.Per); lease.Expires.After(now) {
+			lease.Name, lease.Key = b.class.name, keyText(key)
 			all = append(all, lease)
 		}
 	})

@@ -283,7 +283,7 @@ func (k *keys) reuse(now time.Time, key policy.Key, kept keptState, known bool) 
 	for i, l := range limit.Parts(bare(c.limiter)) {
 		l.Remember(kept.memories[i])
 	}
-	c.backing.ledger, c.backing.member = k.ledger(), k.class.backing.member
+	k.class.backing.standBehind(c)
 	c.use(c.backing.limiter(now, &c.pace, c.limiter)) // the leases were of another key
 	c.assured, c.throttle, c.payer = state.assured, throttle{}, nil
 	return c
@@ -324,7 +324,7 @@ func (k *keys) maxKeys() int {
 func (k *keys) open(now time.Time, key policy.Key, state bucketState, parent *Class) *Class {
 	c := newClass(k.conf, k.class.tally, k.class.makeShadow)
 	c.waker, c.bucketOf, c.key, c.quiet = k.class.waker, k, key, newQuiet(c, k.conf)
-	c.backing.ledger, c.backing.member = k.ledger(), k.class.backing.member
+	k.class.backing.standBehind(c)
 	c.assured = state.assured
 	c.install(now, k.conf, &k.pace, state.limiter)
 	attach(now, c, parent)
@@ -411,14 +411,6 @@ func (k *keys) close(now time.Time, c *Class) bucketState {
 	c.use(blocked{}) // also for items on their way out: what remains has another lock
 	c.shadow, c.conf.MaxWait = nil, 0
 	return state
-}
-
-// ledger returns what keeps the budget of each bucket; nil: nothing does.
-func (k *keys) ledger() Ledger {
-	if !k.mayReturn {
-		return nil
-	}
-	return k.class.backing.ledger
 }
 
 // letLinger makes a bucket stay while copies wait in its shadow, or while it is throttled

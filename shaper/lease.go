@@ -118,6 +118,19 @@ type backing struct {
 	known  bool   // the fleet knows what the class has used: this class was shared, or the one that it has replaced
 }
 
+// standBehind makes the backing of a class that of a bucket of it.
+func (b *backing) standBehind(bucket *Class) {
+	bucket.backing.ledger, bucket.backing.member = b.ledgerOfKeys(), b.member
+}
+
+// ledgerOfKeys returns what keeps the budget of each bucket of a class; nil: nothing does.
+func (b *backing) ledgerOfKeys() Ledger {
+	if !b.class.keys.mayReturn {
+		return nil
+	}
+	return b.ledger
+}
+
 // limiter returns a limiter that goes on from l at now. If processes share the budget of the
 // class, it is a shared one; else, if the class keeps its budget in a ledger, a leased one.
 func (b *backing) limiter(now time.Time, p *pace, l limit.Limiter) limit.Limiter {
@@ -240,7 +253,7 @@ func (l *leased) ask(n int64) {
 	}
 	c := l.class
 	if l.spills {
-		l.asked = c.bucketOf.leaseOfAll(l.latest)
+		l.asked = c.bucketOf.class.backing.leaseOfAllKeys(l.latest)
 	} else {
 		l.asked = c.backing.record(l.latest)
 	}
@@ -283,7 +296,7 @@ func (b *backing) record(now time.Time) limit.Lease {
 	per, key := c.conf.Per, ""
 	if k := c.bucketOf; k != nil {
 		if c == k.common.bucket { // its owner may be anybody
-			lease := k.leaseOfAll(now)
+			lease := k.class.backing.leaseOfAllKeys(now)
 			if m, _ := c.limiter.Memory(now); !m.Until.After(now) {
 				lease.Expires = now
 			}
@@ -296,11 +309,12 @@ func (b *backing) record(now time.Time) limit.Lease {
 	return lease
 }
 
-// leaseOfAll returns a lease of no units for all keys that a ledger does not know. From it, a
+// leaseOfAllKeys returns a lease of no units for all keys of the class that a ledger does not know. From it, a
 // new process makes each of them start as if as much had just left as may leave at once.
-func (k *keys) leaseOfAll(now time.Time) limit.Lease {
-	r := record{per: k.class.conf.Per.String(), pace: k.pace, numbers: make([][]int64, 1+len(k.pace.also))}
-	lease := limit.Lease{Name: k.class.name, At: now, Record: r.encode()}
+func (b *backing) leaseOfAllKeys(now time.Time) limit.Lease {
+	k := b.class.keys
+	r := record{per: b.class.conf.Per.String(), pace: k.pace, numbers: make([][]int64, 1+len(k.pace.also))}
+	lease := limit.Lease{Name: b.class.name, At: now, Record: r.encode()}
 	k.pace.grow(&lease, 0, now)
 	return lease
 }

@@ -23,10 +23,10 @@ func (c *Class) Set(now time.Time, conf policy.Class) {
 // set is Set for a caller that holds the lock of the tree. It does not update the tree.
 func (c *Class) set(now time.Time, conf policy.Class) {
 	p := paceOf(conf)
-	kept := c.keys != nil && c.keys.isKept() // before put ends the shadow
+	kept := c.backing.keepsKeys() // before put ends the shadow
 	if c.put(now, conf, &p); c.keys != nil {
 		c.keys.set(now, conf)
-		c.keys.note(now, kept)
+		c.backing.noteKeys(now, kept)
 	} else {
 		c.quiet.set(now)
 	}
