@@ -154,7 +154,8 @@ func (f forecast) afterBuckets(now time.Time, parts int64, cost *Cost) (at time.
 	if parent == nil { // the bucket was given up
 		return at
 	}
-	return n.class.bucketOf.afterTurns(now, turn{assured, n.class, before}, cost)
+	t := turn{n.class.bucketOf, assured, n.class, before}
+	return t.leaves(now, cost)
 }
 
 // allWaiting returns what waits in a class on the path and beneath it.

@@ -151,7 +151,8 @@ func (k *keys) turn(now time.Time, key policy.Key) time.Time {
 	if g := k.gate(now, key); g.assured != nil && g.assured.Next().After(now) {
 		band = borrowing
 	}
-	return k.afterTurns(now, turn{band: band, bucket: k.inUse(now, key)}, &oneOfEach)
+	t := turn{of: k, band: band, bucket: k.inUse(now, key)}
+	return t.leaves(now, &oneOfEach)
 }
 
 // inUse returns the bucket of a key, or the common one if there is no room for the key; nil if a bucket

@@ -13,24 +13,26 @@ import (
 
 // A turn is that of an item of a bucket among the other buckets of its class.
 type turn struct {
+	of     *keys // whose buckets take turns
 	band   int
 	bucket *Class // nil if the key of the item has none yet
 	before sum    // what waits before the item in its bucket
 }
 
-// afterTurns returns when an item leaves the classes above the class k, if k has them to itself.
-func (k *keys) afterTurns(now time.Time, of turn, cost *Cost) (at time.Time) {
-	others, items := k.class.waitingCost, k.class.waiting
-	if of.bucket != nil {
-		own := of.bucket.waitingCost.negative()
+// leaves returns when the item leaves the classes above that of the buckets, if that class has them to itself.
+func (t *turn) leaves(now time.Time, cost *Cost) (at time.Time) {
+	c := t.of.class
+	others, items := c.waitingCost, c.waiting
+	if t.bucket != nil {
+		own := t.bucket.waitingCost.negative()
 		others.add(&own)
-		items -= of.bucket.waiting
+		items -= t.bucket.waiting
 	}
-	total := max(others.in(k.class.kind), items) // as in line.depth
-	ahead := min(k.turnsBefore(now, &of, items, total), total)
-	child := &k.class.node
+	total := max(others.in(c.kind), items) // as in line.depth
+	ahead := min(t.ahead(now, items, total), total)
+	child := &c.node
 	for x := child.parent.Load(); x != nil; x = x.parent.Load() {
-		n := of.before.in(x.kind) + portion(others.in(x.kind), ahead, total)
+		n := t.before.in(x.kind) + portion(others.in(x.kind), ahead, total)
 		n += contest{now, x, child}.letting(n + cost.In(x.kind))
 		at = later(at, x.follows(now, n, cost.In(x.kind)))
 		child = x
@@ -106,35 +108,36 @@ func (c contest) assured(s *node, rate float64) float64 {
 	return own * float64(buckets)
 }
 
-// turnsBefore returns what the other buckets let leave before a turn, if so many items wait in them that cost total
+// ahead returns what the other buckets let leave before the turn, if so many items wait in them that cost total
 // together.
 //
 // Each of them lets as much leave as waits before the item. One that has a seat in the band of the turn lets more
 // leave: as much as the turn of the bucket comes after the present one, and about an item at least. None lets
 // more leave than it has. While some recipients have quiet hours, it is not known in how many buckets all that
 // waits is for these, so only the part counts that has a seat.
-func (k *keys) turnsBefore(now time.Time, of *turn, items, total int64) int64 {
+func (t *turn) ahead(now time.Time, items, total int64) int64 {
 	if items == 0 {
 		return 0
 	}
+	k := t.of
 	f, busy, priority, contends := k.class.feed, int64(k.waiting.Len()), k.conf.Priority, (*contender)(nil)
-	ready := f.seated(of.band)
-	if b := of.bucket; b != nil {
+	ready := f.seated(t.band)
+	if b := t.bucket; b != nil {
 		priority, contends = b.asChild.priority, &b.asChild
 		if b.waiting > 0 {
 			busy--
 		}
-		if contends.isSeated(of.band) {
+		if contends.isSeated(t.band) {
 			ready--
 		}
 		f.depths.count(b.depth, -1)
 		defer f.depths.count(b.depth, 1)
 	}
 	ready = min(ready, busy)
-	before, more := of.before.in(k.class.kind), max(f.lag(of.band, priority, contends), (total+items-1)/items)
+	before, more := t.before.in(k.class.kind), max(f.lag(t.band, priority, contends), (total+items-1)/items)
 	all := f.depths.upTo(before, total)
 	rest := f.depths.upTo(before+more, total) - all
-	if k.isQuiet(now) {
+	if anyIsQuiet(now, k.conf.Quieted) {
 		all = portion(all, ready, busy)
 	}
 	return all + portion(rest, ready, busy)
@@ -186,7 +189,7 @@ func (k *contender) outranks(now time.Time, o *contender) bool {
 	return k.priority < o.priority
 }
 
-// isQuiet reports whether some recipients have quiet hours at now.
-func (k *keys) isQuiet(now time.Time) bool {
-	return slices.ContainsFunc(k.conf.Quieted, func(g policy.QuietGroup) bool { return limit.Span(g.Closed).Contains(now) })
+// anyIsQuiet reports whether a group of recipients has quiet hours at now.
+func anyIsQuiet(now time.Time, all []policy.QuietGroup) bool {
+	return slices.ContainsFunc(all, func(g policy.QuietGroup) bool { return limit.Span(g.Closed).Contains(now) })
 }
