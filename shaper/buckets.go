@@ -31,7 +31,7 @@ func (b Buckets) Keys(now time.Time) int {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	c.keys.forget(now, 1000)
-	return c.keys.len()
+	return c.keys.table.len()
 }
 
 // Soonest chooses among addresses of ours. It returns the one from which a session can send

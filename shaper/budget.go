@@ -79,8 +79,8 @@ func (b *backing) resumeKey(now time.Time, r *record, lease *limit.Lease) {
 		k.spentAt = now
 		return
 	}
-	if k.bucketOfKey(key) == nil {
-		k.idle.remember(now, key, bucketState{k.pace.takeOver(now, l, &r.pace, r.rate), k.pace.assure(now, nil)})
+	if k.table.bucketOfKey(key) == nil {
+		k.table.remember(now, key, bucketState{k.pace.takeOver(now, l, &r.pace, r.rate), k.pace.assure(now, nil)})
 	}
 }
 

@@ -238,7 +238,7 @@ func TestEvictGivesUpBuckets(t *testing.T) {
 	if got := c.Evict(start, func(it *Item) bool { return it != stays }); len(got) != 7 {
 		t.Errorf("Evict took out %d items, want 7", len(got))
 	}
-	if n := len(c.keys.active); n != 1 {
+	if n := len(c.keys.table.active); n != 1 {
 		t.Errorf("%d buckets remain in use, want that of the item that stays", n)
 	}
 	wantBacklog(t, c, 1, 2)

@@ -60,6 +60,6 @@ func (k *keys) outOfCommon(now time.Time, key policy.Key) (entry int32) {
 	if h := limit.HintsOf(bare(c.limiter)); h != nil { // no record has them
 		*limit.HintsOf(state.limiter) = *h.Clone().(*limit.Hints)
 	}
-	k.idle.remember(now, key, state)
-	return k.idle.find(key)
+	k.table.remember(now, key, state)
+	return k.table.find(key)
 }

@@ -42,7 +42,7 @@
 //	quiet         messages to recipients that have quiet hours wait in groups
 //	common        the bucket of keys for which there is no room, and how they leave it
 //	visitors      which keys have been in the common bucket
-//	idle          what a class remembers of buckets that nobody uses
+//	table         the keys of a class: which of them have a bucket, and what is remembered of the others
 //	entry         what a class has of one key, in one place
 //	index         finds a key among a million others
 //	reviews       when to look whether a key may be forgotten

@@ -55,7 +55,7 @@ func (e entry) review() uint16 { return uint16(e[entryState] >> 16) }
 // endReview makes no review of now count any more.
 func (e entry) endReview() { e.setState(e.third(), e.review()+1, e.bucket()) }
 
-// bucket returns the place of the bucket of the key in keys.active, plus 1; 0: nobody uses the key.
+// bucket returns the place of the bucket of the key in keyTable.active, plus 1; 0: nobody uses the key.
 func (e entry) bucket() int { return int(e[entryState] >> 32) }
 
 func (e entry) setBucket(n int) { e.setState(e.third(), e.review(), n) }

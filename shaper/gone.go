@@ -150,7 +150,7 @@ func (g gone) isUsed(c *Class) bool {
 func (of *goneClass) hasUsers() bool {
 	c, k := of.class, of.class.keys
 	return c.joined.Load() > 0 || c.waiting > 0 || c.admitted > 0 || c.permits.queued > 0 ||
-		k != nil && (len(k.active) > 0 || k.common.bucket != nil && k.common.bucket.joined.Load() > 0)
+		k != nil && (len(k.table.active) > 0 || k.common.bucket != nil && k.common.bucket.joined.Load() > 0)
 }
 
 // askAgain returns when the class may matter no more, if something has left it now. A class that was replaced matters
@@ -180,7 +180,7 @@ func (of *goneClass) matters(now time.Time) bool {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	if k := c.keys; k != nil {
-		return k.len() > 0 || k.common.bucket != nil && k.common.bucket.isUsed(now) ||
+		return k.table.len() > 0 || k.common.bucket != nil && k.common.bucket.isUsed(now) ||
 			!k.spentAt.IsZero() && c.backing.leaseOfAllKeys(k.spentAt).Expires.After(now) // keys do not start as idle ones
 	}
 	return c.isUsed(now)

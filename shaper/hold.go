@@ -131,8 +131,8 @@ func (k *keys) gate(now time.Time, key policy.Key) gate {
 	if c := k.inUse(now, key); c != nil {
 		c.regain(now)
 		return c.gate
-	} else if i := k.idle.find(key); i != 0 {
-		state = restore(now, k.idle.kept(k.idle.entry(i)), &k.pace)
+	} else if i := k.table.find(key); i != 0 {
+		state = restore(now, k.table.kept(k.table.entry(i)), &k.pace)
 	} else if k.common.follows(now, key) {
 		k.common.bucket.regain(now)
 		return k.common.bucket.gate
@@ -159,10 +159,10 @@ func (k *keys) turn(now time.Time, key policy.Key) time.Time {
 // would have to be opened.
 func (k *keys) inUse(now time.Time, key policy.Key) *Class {
 	k.forget(now, 2) // as bucket does, so that there is room for as many keys
-	if c := k.bucketOfKey(key); c != nil {
+	if c := k.table.bucketOfKey(key); c != nil {
 		return c
 	}
-	if k.common.has(key) || k.idle.find(key) == 0 && !k.hasRoom(now) {
+	if k.common.has(key) || k.table.find(key) == 0 && !k.hasRoom(now) {
 		return k.common.bucket
 	}
 	return nil

@@ -131,7 +131,7 @@ func BenchmarkLeases(b *testing.B) {
 		key.UnmarshalBinary([]byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, byte(n >> 16), byte(n >> 8), byte(n), 0, 0})
 		l := c.keys.pace.idle(at(0))
 		l.Take(at(0), at(0), 3)
-		c.keys.idle.remember(at(0), key, bucketState{l, nil})
+		c.keys.table.remember(at(0), key, bucketState{l, nil})
 	}
 	for b.Loop() {
 		if got := len(c.backing.leases(at(1))); got != 1<<20 {

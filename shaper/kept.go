@@ -55,7 +55,7 @@ func (b *backing) leasesOfKeys(now time.Time, each bool) (all []limit.Lease) {
 	if !each {
 		return all
 	}
-	k.idle.each(func(key policy.Key, kept keptState) {
+	k.table.each(func(key policy.Key, kept keptState) {
 		state := restore(now, kept, &k.pace)
 		if lease := leaseOf(now, state.limiter, &k.pace, k.pace.rate, b.class.conf.Per); lease.Expires.After(now) {
 			lease.Name, lease.Key = b.class.name, keyText(key)

@@ -38,8 +38,7 @@ type keys struct {
 	conf      policy.Class // of each bucket
 	pace      pace         // of each bucket
 	spentAt   time.Time    // a new bucket begins as if it had let out a full burst at this time; zero: nothing
-	active    []*Class     // the buckets of keys that somebody uses, in any order; see bucketOfKey
-	idle      idleKeys
+	table     keyTable
 	common    common             // the bucket of keys for which there is no room
 	waiting   leaky.Queue[Class] // buckets in which something waits; the one in which something has waited without a break for longest is the first
 	queueCost int64              // of all items in the queues of buckets and of their groups, in the unit of the class
@@ -73,7 +72,7 @@ type bucketOnly struct {
 
 	// Guarded by the lock of the tree.
 	key     policy.Key
-	entry   int32                // of the key, in keys.idle
+	entry   int32                // of the key, in keys.table
 	lingers bool                 // it is in keys.linger
 	isSpare bool                 // it is in keys.spare
 	waits   bool                 // it is in keys.waiting
@@ -84,7 +83,7 @@ type bucketOnly struct {
 func newKeys(now time.Time, class *Class, conf policy.Class) *keys {
 	k := &keys{per: conf.Per, perKind: perKindOf(conf.Per), class: class, conf: bucketPolicy(conf), silence: new(silence)}
 	k.pace = paceOf(k.conf)
-	k.idle = newIdleKeys(now, 1+k.pace.further())
+	k.table = newKeyTable(now, 1+k.pace.further())
 	return k
 }
 
@@ -166,26 +165,11 @@ func (k *keys) quit(now time.Time, c *Class, key policy.Key) {
 	retireIfUnused(now, c)
 }
 
-func (k *keys) len() int { return k.idle.len() }
-
-// bucketOf returns the bucket of an entry that somebody uses; nil if nobody does, or if there is no entry.
-func (k *keys) bucketOf(entry int32) *Class {
-	if entry != 0 {
-		if n := k.idle.entry(entry).bucket(); n != 0 {
-			return k.active[n-1]
-		}
-	}
-	return nil
-}
-
-// bucketOfKey returns the bucket of a key that somebody uses; nil if nobody does.
-func (k *keys) bucketOfKey(key policy.Key) *Class { return k.bucketOf(k.idle.find(key)) }
-
 // bucket returns the bucket of a key, and opens it if there is none.
 func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 	k.forget(now, 2) // more than can have come since the last call
-	i := k.idle.find(key)
-	if c := k.bucketOf(i); c != nil {
+	i := k.table.find(key)
+	if c := k.table.bucketOf(i); c != nil {
 		return c
 	}
 	if k.common.has(key) || i == 0 && !k.hasRoom(now) {
@@ -197,9 +181,9 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 	}
 	kept, known := keptState{}, i != 0
 	if known {
-		kept = k.idle.kept(k.idle.entry(i))
+		kept = k.table.kept(k.table.entry(i))
 	} else {
-		i = k.idle.add(key)
+		i = k.table.add(key)
 	}
 	c := k.reuse(now, key, kept, known)
 	if c == nil {
@@ -218,25 +202,8 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 		c.throttleAs(now, &k.common.bucket.regulator)
 		c.update(now)
 	}
-	k.use(c, i)
+	k.table.use(c, i)
 	return c
-}
-
-// use notes that somebody uses the bucket of the key of an entry.
-func (k *keys) use(c *Class, entry int32) {
-	c.entry = entry
-	k.active = append(k.active, c)
-	k.idle.entry(entry).setBucket(len(k.active))
-}
-
-// disuse notes that nobody uses a bucket any more. What is to become of its entry is up to the caller.
-func (k *keys) disuse(c *Class) {
-	e, last := k.idle.entry(c.entry), len(k.active)-1
-	moves, to := k.active[last], e.bucket()
-	k.active[to-1] = moves
-	k.idle.entry(moves.entry).setBucket(to)
-	e.setBucket(0)
-	k.active[last], k.active = nil, k.active[:last]
 }
 
 // visit returns the common bucket, and notes that a key goes there. It opens the bucket if there is none, beneath the common bucket of
@@ -268,7 +235,7 @@ func (k *keys) reuse(now time.Time, key policy.Key, kept keptState, known bool) 
 		if k.blank.limiter == nil || k.pace.borrows {
 			k.blank = k.fresh(now)
 		}
-		kept.memories = k.idle.memories[:0]
+		kept.memories = k.table.memories[:0]
 		for _, l := range limit.Parts(k.blank.limiter) {
 			m, whole := l.Memory(now)
 			if !whole {
@@ -276,7 +243,7 @@ func (k *keys) reuse(now time.Time, key policy.Key, kept keptState, known bool) 
 			}
 			kept.memories = append(kept.memories, m)
 		}
-		k.idle.memories, state.assured = kept.memories[:0], k.blank.assured
+		k.table.memories, state.assured = kept.memories[:0], k.blank.assured
 	}
 	c := k.spare[last]
 	k.spare, c.isSpare, c.key = k.spare[:last], false, key
@@ -293,16 +260,16 @@ func (k *keys) reuse(now time.Time, key policy.Key, kept keptState, known bool) 
 // may be of keys that have been used since, so it looks at as many as a class has keys by default: that takes
 // some 10 ms at most, and happens once after a time in which nothing came.
 func (k *keys) hasRoom(now time.Time) bool {
-	for looks, more := 0, true; k.len() >= k.maxKeys() && more && looks < defaultKeys; looks++ {
-		more = k.idle.forget(now, 1)
+	for looks, more := 0, true; k.table.len() >= k.maxKeys() && more && looks < defaultKeys; looks++ {
+		more = k.table.forget(now, 1)
 	}
-	return k.len() < k.maxKeys()
+	return k.table.len() < k.maxKeys()
 }
 
 // forget forgets keys that need not be remembered at now. It looks at so many at most, and reports whether there
 // may be more. It tries to give up as many buckets that linger.
 func (k *keys) forget(now time.Time, most int) (more bool) {
-	more = k.idle.forget(now, most)
+	more = k.table.forget(now, most)
 	top := k.top()
 	for range min(most, len(top.linger)) {
 		c := top.linger[0]
@@ -377,15 +344,15 @@ func (k *keys) retire(now time.Time, c *Class) {
 		c.backing.note(now)
 	}
 	parent := c.Parent()
-	k.disuse(c)
+	k.table.disuse(c)
 	forget(c.limiter)
 	switch {
 	case !k.mayReturn:
 		k.close(now, c)
-		k.idle.remove(c.entry)
+		k.table.remove(c.entry)
 	case !k.isReusable(c):
-		k.idle.put(now, c.entry, k.close(now, c))
-	case k.idle.put(now, c.entry, bucketState{bare(c.limiter), c.assured}):
+		k.table.put(now, c.entry, k.close(now, c))
+	case k.table.put(now, c.entry, bucketState{bare(c.limiter), c.assured}):
 		k.spare, c.isSpare = append(k.spare, c), true
 	default: // the key keeps the limiter
 		k.close(now, c)
@@ -448,7 +415,7 @@ func (k *keys) set(now time.Time, conf policy.Class) {
 	if reflect.DeepEqual(old, k.pace) {
 		return
 	}
-	k.idle.change(now, 1+k.pace.further(), func(kept keptState) bucketState {
+	k.table.change(now, 1+k.pace.further(), func(kept keptState) bucketState {
 		state := restore(now, kept, &old)
 		state.limiter = k.pace.takeOver(now, state.limiter, &old, old.rate)
 		state.assured = k.pace.assure(now, state.assured)
@@ -486,7 +453,7 @@ func restore(now time.Time, kept keptState, p *pace) bucketState {
 // each calls do with each bucket that is in use. do may give up the bucket that it gets: the last one takes its place,
 // so the last one comes first.
 func (k *keys) each(do func(*Class)) {
-	for _, c := range slices.Backward(k.active) {
+	for _, c := range slices.Backward(k.table.active) {
 		do(c)
 	}
 	if k.common.bucket != nil {

@@ -84,7 +84,7 @@ func TestKeysAreRemembered(t *testing.T) {
 					leaves(stays, now, same, want)
 					c.Quit(now)
 				}
-				if n := keyed.Buckets().Keys(now); n > 1 || len(keyed.keys.active) != 0 {
+				if n := keyed.Buckets().Keys(now); n > 1 || len(keyed.keys.table.active) != 0 {
 					t.Fatalf("%d keys remain", n)
 				}
 			})
@@ -146,8 +146,8 @@ func TestKeysBounded(t *testing.T) {
 	for _, bucket := range []*Class{third, fourth, fifth, first} {
 		bucket.Quit(at(1500 * ms))
 	}
-	if c.keys.common.bucket.joined.Load() != 0 || len(c.keys.active) != 0 {
-		t.Errorf("nobody uses a bucket, but %d share one and %d others are in use", c.keys.common.bucket.joined.Load(), len(c.keys.active))
+	if c.keys.common.bucket.joined.Load() != 0 || len(c.keys.table.active) != 0 {
+		t.Errorf("nobody uses a bucket, but %d share one and %d others are in use", c.keys.common.bucket.joined.Load(), len(c.keys.table.active))
 	}
 }
 
@@ -243,8 +243,8 @@ func TestKeysInUseHaveTheirBuckets(t *testing.T) {
 					of[bucket] = n
 				}
 			}
-			if len(c.keys.active) != len(of) {
-				t.Fatalf("%d buckets are in use, want %d", len(c.keys.active), len(of))
+			if len(c.keys.table.active) != len(of) {
+				t.Fatalf("%d buckets are in use, want %d", len(c.keys.table.active), len(of))
 			}
 		}
 	})
@@ -262,20 +262,20 @@ func TestKeysMemory(t *testing.T) {
 	for _, conf := range []policy.Class{leakyClass("1KB/s"), classBy(policy.SlidingWindow, "1 packets/s"), threeWindows()} { // these remember most
 		before := heap()
 		p := paceOf(conf)
-		idle := newIdleKeys(start, 1+p.further())
+		table := newKeyTable(start, 1+p.further())
 		bucket := bucketState{p.idle(start), nil}
 		bucket.limiter.Take(start, start, 1)
 		per := policy.Per{{By: policy.BySource, IPv4: 32}}
 		for n := range keys {
 			who := client(n)
-			idle.remember(start, per.Key(&who, nil), bucket)
+			table.remember(start, per.Key(&who, nil), bucket)
 		}
 		each := float64(heap()-before) / float64(keys)
-		if most := 128 + 24*float64(len(p.also)); idle.len() != keys || each > most {
-			t.Errorf("%s: %d keys take %.0f bytes each", conf.Algorithm, idle.len(), each)
+		if most := 128 + 24*float64(len(p.also)); table.len() != keys || each > most {
+			t.Errorf("%s: %d keys take %.0f bytes each", conf.Algorithm, table.len(), each)
 		}
 		t.Logf("%s: %.0f bytes for each key", conf.Algorithm, each)
-		runtime.KeepAlive(&idle)
+		runtime.KeepAlive(&table)
 	}
 }
 
@@ -414,7 +414,7 @@ func TestKeysQuitWhileAnItemLeaves(t *testing.T) {
 	if next := c["root"].Next(at(40 * ms)); next.Sub(at(40*ms)).Round(ms) != 33*ms {
 		t.Errorf("the next item leaves after %v, want a gap since the last one left", next.Sub(start))
 	}
-	if len(c["clients"].keys.active) != 1 {
+	if len(c["clients"].keys.table.active) != 1 {
 		t.Error("the unused bucket is still there")
 	}
 }
@@ -466,8 +466,8 @@ func TestKeysLive(t *testing.T) {
 	}
 	wg.Wait()
 	a := s.Class("a")
-	if len(a.keys.active) != 0 || a.Buckets().Keys(time.Now()) > 20 || a.waitingCost != (sum{}) {
-		t.Errorf("%d buckets are in use, the class remembers %d keys, and %v waits", len(a.keys.active), a.Buckets().Keys(time.Now()), a.waitingCost)
+	if len(a.keys.table.active) != 0 || a.Buckets().Keys(time.Now()) > 20 || a.waitingCost != (sum{}) {
+		t.Errorf("%d buckets are in use, the class remembers %d keys, and %v waits", len(a.keys.table.active), a.Buckets().Keys(time.Now()), a.waitingCost)
 	}
 }
 

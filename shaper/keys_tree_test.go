@@ -214,8 +214,8 @@ func TestKeysBeneathComeAndGo(t *testing.T) {
 		keyed.differs(t, plain)
 		returned += len(had)
 		for _, c := range classes {
-			if n := c.Buckets().Keys(end.Add(24 * time.Hour)); n != 0 || len(c.keys.active) != 0 || c.Backlog() != (Backlog{}) || c.keys.queueCost != 0 {
-				t.Fatalf("class %s: %d keys, %d buckets, %+v waits, %d in queues", c.name, n, len(c.keys.active), c.Backlog(), c.keys.queueCost)
+			if n := c.Buckets().Keys(end.Add(24 * time.Hour)); n != 0 || len(c.keys.table.active) != 0 || c.Backlog() != (Backlog{}) || c.keys.queueCost != 0 {
+				t.Fatalf("class %s: %d keys, %d buckets, %+v waits, %d in queues", c.name, n, len(c.keys.table.active), c.Backlog(), c.keys.queueCost)
 			}
 		}
 	}
@@ -330,11 +330,11 @@ func TestStatusOfKeysBeneath(t *testing.T) {
 	released(t, customer, 100*ms, third) // bulk is within its assured rate, and otp borrows
 	released(t, customer, 200*ms, second)
 	one.QuitKey(at(201*ms), to(t, otp, 1))
-	if n := customer.Buckets().Keys(at(201 * ms)); n != 1 || len(customer.keys.active) != 1 {
+	if n := customer.Buckets().Keys(at(201 * ms)); n != 1 || len(customer.keys.table.active) != 1 {
 		t.Errorf("%d keys while one beneath has a bucket", n)
 	}
 	other.QuitKey(at(202*ms), to(t, bulk, 1))
-	if len(customer.keys.active) != 0 {
+	if len(customer.keys.table.active) != 0 {
 		t.Error("a bucket stays that nobody uses")
 	}
 }
@@ -353,10 +353,10 @@ func TestKeysBeneathShare(t *testing.T) {
 			t.Errorf("key %d has no room in the class above, and its bucket is beneath %v", n, c.Parent())
 		}
 	}
-	if n := len(otp.keys.active); n != 2 || otp.keys.common.bucket == nil || otp.keys.common.bucket.Parent() != customer.keys.common.bucket {
+	if n := len(otp.keys.table.active); n != 2 || otp.keys.common.bucket == nil || otp.keys.common.bucket.Parent() != customer.keys.common.bucket {
 		t.Fatalf("otp has %d buckets, and a common one %v", n, otp.keys.common.bucket)
 	}
-	if n := len(customer.keys.active); n != 2 || buckets[0].Parent() == buckets[1].Parent() || buckets[5] != otp.keys.common.bucket {
+	if n := len(customer.keys.table.active); n != 2 || buckets[0].Parent() == buckets[1].Parent() || buckets[5] != otp.keys.common.bucket {
 		t.Errorf("customer has %d buckets", n)
 	}
 	left := 0
@@ -374,8 +374,8 @@ func TestKeysBeneathShare(t *testing.T) {
 		arrival{bulk, start, to(t, bulk, n)}.queue().QuitKey(start, to(t, bulk, n))
 	}
 	for _, c := range []*Class{customer, otp, bulk} {
-		if k := c.keys; len(k.active) != 0 || len(k.common.keys) != 0 {
-			t.Errorf("%s has %d buckets, and %d keys in the common one", c.name, len(k.active), len(k.common.keys))
+		if k := c.keys; len(k.table.active) != 0 || len(k.common.keys) != 0 {
+			t.Errorf("%s has %d buckets, and %d keys in the common one", c.name, len(k.table.active), len(k.common.keys))
 		}
 	}
 }
@@ -409,7 +409,7 @@ func TestBucketsBeneathLinger(t *testing.T) {
 		}
 		c.QuitKey(now, key)
 	}
-	if n := len(bulk.keys.active) + len(customer.keys.active) + len(customer.keys.linger); n != 0 {
+	if n := len(bulk.keys.table.active) + len(customer.keys.table.active) + len(customer.keys.linger); n != 0 {
 		t.Errorf("%d buckets stay that nobody uses", n)
 	}
 }

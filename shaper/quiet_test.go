@@ -188,12 +188,12 @@ func TestQuietHoursOfBuckets(t *testing.T) {
 			night, morning := 21*time.Hour, 33*time.Hour
 			for range 3 { // the bucket comes and goes
 				india := joins(night-time.Second, c, "91")
-				if len(c.keys.active) != 1 {
-					t.Fatalf("%d keys are in use", len(c.keys.active))
+				if len(c.keys.table.active) != 1 {
+					t.Fatalf("%d keys are in use", len(c.keys.table.active))
 				}
 				india.Quit(at(night - time.Second))
-				if len(c.keys.active) != 0 {
-					t.Fatalf("%d keys are in use", len(c.keys.active))
+				if len(c.keys.table.active) != 0 {
+					t.Fatalf("%d keys are in use", len(c.keys.table.active))
 				}
 			}
 			india := joins(0, c, "91")
@@ -208,7 +208,7 @@ func TestQuietHoursOfBuckets(t *testing.T) {
 			released(t, c, morning+100*ms-1)
 			released(t, c, morning+100*ms, late)
 			other.Quit(at(morning))
-			if n := len(c.keys.active); n != 0 {
+			if n := len(c.keys.table.active); n != 0 {
 				t.Errorf("%d keys are in use at the end", n)
 			}
 			again := joins(morning+100*ms, c, "91")

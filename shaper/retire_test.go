@@ -250,8 +250,8 @@ func TestKeysLeaveTheCommonBucketAsAssured(t *testing.T) {
 	first.Quit(start)
 	own := c.Join(at(ms), clientOf(3))
 	enter(t, own, ms, Leaves, packet(1))
-	if own.Quit(at(ms)); own == shared || c.keys.len() != 0 {
-		t.Errorf("%d keys are remembered of connections that are gone", c.keys.len())
+	if own.Quit(at(ms)); own == shared || c.keys.table.len() != 0 {
+		t.Errorf("%d keys are remembered of connections that are gone", c.keys.table.len())
 	}
 }
 
@@ -265,7 +265,7 @@ func TestKeysQuitWhileAnItemWaits(t *testing.T) {
 	bucket.Quit(start)
 	released(t, c, second, last)
 	last.Left(at(second))
-	if len(c.keys.active) != 0 {
+	if len(c.keys.table.active) != 0 {
 		t.Error("the unused bucket is still there")
 	}
 }
@@ -304,7 +304,7 @@ func TestKeysSetWhileAnItemLeaves(t *testing.T) {
 			conf.Algorithm = policy.Token
 			c[set].Set(start, conf)
 			it.Left(at(second))
-			if len(c["clients"].keys.active) != 0 {
+			if len(c["clients"].keys.table.active) != 0 {
 				t.Error("the unused bucket is still there")
 			}
 		})

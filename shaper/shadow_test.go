@@ -218,7 +218,7 @@ func TestShadowOfKeys(t *testing.T) {
 	if w := of(c.Status().Shadow(at(500 * ms))); w.delayed != 4 || w.waits.Count != 2 {
 		t.Errorf("two sources sent three each: %d wait in the shadows, and %d have left; want 4 and 2", w.delayed, w.waits.Count)
 	}
-	if n := len(c.keys.active); n != 2 {
+	if n := len(c.keys.table.active); n != 2 {
 		t.Errorf("%d buckets, want 2, since their shadows are not empty", n)
 	}
 	if w := of(c.Status().Shadow(at(3 * second))); w.waits.Count != 6 {

@@ -87,7 +87,7 @@ func (b *backing) told(now time.Time, key string) {
 		if of.UnmarshalBinary([]byte(key)) != nil {
 			return
 		}
-		if c = k.bucketOfKey(of); c == nil && of == (policy.Key{}) {
+		if c = k.table.bucketOfKey(of); c == nil && of == (policy.Key{}) {
 			c = k.common.bucket
 		}
 	}

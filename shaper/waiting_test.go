@@ -123,7 +123,7 @@ func TestGivenUpBucketIsAlone(t *testing.T) {
 func checkWaiting(t *testing.T, c *Class, now time.Time) {
 	t.Helper()
 	busy := 0
-	for _, bucket := range c.keys.active {
+	for _, bucket := range c.keys.table.active {
 		if bucket.waiting > 0 {
 			busy++
 			if !bucket.waits {

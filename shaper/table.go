@@ -10,15 +10,15 @@ import (
 	"shaper/policy"
 )
 
-// idleKeys has an entry for each key of a class, and remembers in it what the bucket of a key owes when nobody uses it
-// any more: 64 bytes for each, and some 100 with index and order. Each further limit of the class takes another 24. Only a
-// limiter whose memory does not fit into an entry takes more: a log of departures. The lock of the tree guards
-// idleKeys.
+// A keyTable has an entry for each key of a class. While somebody uses a key, its entry says which bucket that has. Else the
+// entry remembers what the bucket owes: 64 bytes for each, and some 100 with index and order. Each further limit of the class
+// takes another 24. Only a limiter whose memory does not fit into an entry takes more: a log of departures. The lock of the
+// tree guards a keyTable.
 //
-// An entry has a number above 0, which is its place in chunks. It stays where it is while somebody uses its key, and says
-// which bucket that is. With many keys, whatever is in another place is far from the processor. So a message looks into the
-// index and into the entry, and nowhere else.
-type idleKeys struct {
+// An entry has a number above 0, which is its place in chunks. It stays where it is while somebody uses its key. With many
+// keys, whatever is in another place is far from the processor. So a message looks into the index and into the entry, and
+// nowhere else.
+type keyTable struct {
 	epoch    time.Time // the times of entries count from here
 	index    keyIndex
 	seed     maphash.Seed                 // so that nobody can choose keys that look like one another in the index
@@ -26,6 +26,7 @@ type idleKeys struct {
 	chunks   [][]int64                    // the entries; in chunks, so that growing copies nothing
 	last     int32                        // the entry with the highest number that there has been
 	free     []int32                      // entries to use again
+	active   []*Class                     // the buckets of keys that somebody uses, in any order; see entry.bucket
 	order    reviews                      // when to look whether an entry may be forgotten
 	limiters map[policy.Key]limit.Limiter // those that do not fit into their entries
 	memories []limit.Memory               // those of the last keptState, to use again
@@ -40,15 +41,15 @@ type keptState struct {
 	assured  time.Time      // when it is within its assured rate
 }
 
-// newIdleKeys returns those of a class with so many limits.
-func newIdleKeys(now time.Time, limits int) idleKeys {
-	return idleKeys{epoch: now, seed: maphash.MakeSeed(), size: entrySize(limits)}
+// newKeyTable returns that of a class with so many limits.
+func newKeyTable(now time.Time, limits int) keyTable {
+	return keyTable{epoch: now, seed: maphash.MakeSeed(), size: entrySize(limits)}
 }
 
 // len returns how many entries there are.
-func (s *idleKeys) len() int { return int(s.last) - len(s.free) }
+func (s *keyTable) len() int { return int(s.last) - len(s.free) }
 
-func (s *idleKeys) entry(i int32) entry { return entryIn(s.chunks, i, s.size) }
+func (s *keyTable) entry(i int32) entry { return entryIn(s.chunks, i, s.size) }
 
 // entryIn returns an entry of so many numbers.
 func entryIn(chunks [][]int64, i int32, size int) entry {
@@ -57,16 +58,46 @@ func entryIn(chunks [][]int64, i int32, size int) entry {
 }
 
 // find returns the entry of a key; 0 if there is none.
-func (s *idleKeys) find(key policy.Key) int32 {
+func (s *keyTable) find(key policy.Key) int32 {
 	return s.index.find(s.hash(key), func(i int32) bool { return s.entry(i).key() == key })
 }
 
 // hash returns what the index finds a key by.
-func (s *idleKeys) hash(key policy.Key) uint32 { return uint32(maphash.Comparable(s.seed, key)) }
+func (s *keyTable) hash(key policy.Key) uint32 { return uint32(maphash.Comparable(s.seed, key)) }
+
+// bucketOf returns the bucket of an entry that somebody uses; nil if nobody does, or if there is no entry.
+func (s *keyTable) bucketOf(entry int32) *Class {
+	if entry != 0 {
+		if n := s.entry(entry).bucket(); n != 0 {
+			return s.active[n-1]
+		}
+	}
+	return nil
+}
+
+// bucketOfKey returns the bucket of a key that somebody uses; nil if nobody does.
+func (s *keyTable) bucketOfKey(key policy.Key) *Class { return s.bucketOf(s.find(key)) }
+
+// use notes that somebody uses the bucket of the key of an entry.
+func (s *keyTable) use(c *Class, entry int32) {
+	c.entry = entry
+	s.active = append(s.active, c)
+	s.entry(entry).setBucket(len(s.active))
+}
+
+// disuse notes that nobody uses a bucket any more. What is to become of its entry is up to the caller.
+func (s *keyTable) disuse(c *Class) {
+	e, last := s.entry(c.entry), len(s.active)-1
+	moves, to := s.active[last], e.bucket()
+	s.active[to-1] = moves
+	s.entry(moves.entry).setBucket(to)
+	e.setBucket(0)
+	s.active[last], s.active = nil, s.active[:last]
+}
 
 // put remembers the bucket of an entry at now, which nobody uses any more. It removes the entry if there is nothing
 // to remember. It returns false if that does not fit into an entry, so that the key keeps the limiter.
-func (s *idleKeys) put(now time.Time, i int32, state bucketState) (fits bool) {
+func (s *keyTable) put(now time.Time, i int32, state bucketState) (fits bool) {
 	e := s.entry(i)
 	before := e.until()
 	if fits, empty := s.fill(e, now, state); !empty {
@@ -80,7 +111,7 @@ func (s *idleKeys) put(now time.Time, i int32, state bucketState) (fits bool) {
 }
 
 // remember is put for a key that nobody uses, whether it has an entry or not.
-func (s *idleKeys) remember(now time.Time, key policy.Key, state bucketState) {
+func (s *keyTable) remember(now time.Time, key policy.Key, state bucketState) {
 	i := s.find(key)
 	if i == 0 {
 		i = s.add(key)
@@ -89,7 +120,7 @@ func (s *idleKeys) remember(now time.Time, key policy.Key, state bucketState) {
 }
 
 // add adds an entry for a key that has none.
-func (s *idleKeys) add(key policy.Key) (i int32) {
+func (s *keyTable) add(key policy.Key) (i int32) {
 	i = s.freeEntry()
 	e := s.entry(i)
 	e.setKey(key)
@@ -99,7 +130,7 @@ func (s *idleKeys) add(key policy.Key) (i int32) {
 }
 
 // reviewAtEnd makes forget look at an entry when it may be forgotten, and not at another time.
-func (s *idleKeys) reviewAtEnd(i int32) {
+func (s *keyTable) reviewAtEnd(i int32) {
 	e := s.entry(i)
 	e.endReview()
 	if s.order.add(review{e.until(), i, e.review()}); s.order.n > 2*s.len()+chunkSize {
@@ -108,13 +139,13 @@ func (s *idleKeys) reviewAtEnd(i int32) {
 }
 
 // counts reports whether a review is the last one that its entry has got.
-func (s *idleKeys) counts(r review) bool {
+func (s *keyTable) counts(r review) bool {
 	e := s.entry(r.entry)
 	return e.review() == r.number && e.until() != freeUntil
 }
 
 // fill sets what an entry is to remember at now, unless that is empty. It reports whether it fits into the entry.
-func (s *idleKeys) fill(e entry, now time.Time, state bucketState) (fits, empty bool) {
+func (s *keyTable) fill(e entry, now time.Time, state bucketState) (fits, empty bool) {
 	until, within := now, time.Time{}
 	fits = true
 	for n, l := range limit.Parts(state.limiter) {
@@ -143,7 +174,7 @@ func (s *idleKeys) fill(e entry, now time.Time, state bucketState) (fits, empty 
 }
 
 // kept returns what an entry remembers.
-func (s *idleKeys) kept(e entry) keptState {
+func (s *keyTable) kept(e entry) keptState {
 	kept := keptState{assured: s.timeOf(time.Duration(e[entryAssured]))}
 	until := s.timeOf(e.until())
 	s.memories = s.memories[:0]
@@ -159,7 +190,7 @@ func (s *idleKeys) kept(e entry) keptState {
 
 // timeOf returns a time of an entry. What is further away than a Duration can say is
 // limit.Never, or long ago.
-func (s *idleKeys) timeOf(since time.Duration) time.Time {
+func (s *keyTable) timeOf(since time.Duration) time.Time {
 	switch since {
 	case math.MaxInt64:
 		return limit.Never
@@ -174,7 +205,7 @@ func (s *idleKeys) timeOf(since time.Duration) time.Time {
 //
 // A put leads to one review at most that finds something else than a key to forget: one that was used since, or is in
 // use, or has got another review. So whoever looks at two keys before each put keeps up with whatever comes.
-func (s *idleKeys) forget(now time.Time, most int) (more bool) {
+func (s *keyTable) forget(now time.Time, most int) (more bool) {
 	since := now.Sub(s.epoch)
 	for ; s.order.n > 0 && s.order.at(0).at <= since; most-- {
 		if most == 0 {
@@ -195,7 +226,7 @@ func (s *idleKeys) forget(now time.Time, most int) (more bool) {
 }
 
 // each calls do with each key that nobody uses and what is remembered of it.
-func (s *idleKeys) each(do func(policy.Key, keptState)) {
+func (s *keyTable) each(do func(policy.Key, keptState)) {
 	for i := range s.entries() {
 		if e := s.entry(i); e.bucket() == 0 {
 			do(e.key(), s.kept(e))
@@ -204,7 +235,7 @@ func (s *idleKeys) each(do func(policy.Key, keptState)) {
 }
 
 // change replaces what is remembered of each key by what to returns, which has so many limits.
-func (s *idleKeys) change(now time.Time, limits int, to func(keptState) bucketState) {
+func (s *keyTable) change(now time.Time, limits int, to func(keptState) bucketState) {
 	old, size := s.chunks, s.size
 	if entrySize(limits) != size {
 		s.resize(entrySize(limits))
@@ -223,7 +254,7 @@ func (s *idleKeys) change(now time.Time, limits int, to func(keptState) bucketSt
 }
 
 // resize makes entries of another size, which remember nothing.
-func (s *idleKeys) resize(size int) {
+func (s *keyTable) resize(size int) {
 	old, oldSize := s.chunks, s.size
 	s.chunks, s.size = nil, size
 	for range old {
@@ -235,7 +266,7 @@ func (s *idleKeys) resize(size int) {
 }
 
 // entries yields the entries that have a key. The caller may remove an entry that it has got.
-func (s *idleKeys) entries() iter.Seq[int32] {
+func (s *keyTable) entries() iter.Seq[int32] {
 	return func(yield func(int32) bool) {
 		for i := int32(1); i <= s.last; i++ {
 			if s.entry(i).until() != freeUntil && !yield(i) {
@@ -246,7 +277,7 @@ func (s *idleKeys) entries() iter.Seq[int32] {
 }
 
 // freeEntry returns an entry that is not in use.
-func (s *idleKeys) freeEntry() int32 {
+func (s *keyTable) freeEntry() int32 {
 	if n := len(s.free); n > 0 {
 		i := s.free[n-1]
 		s.free = s.free[:n-1]
@@ -259,7 +290,7 @@ func (s *idleKeys) freeEntry() int32 {
 	return s.last
 }
 
-func (s *idleKeys) remove(i int32) {
+func (s *keyTable) remove(i int32) {
 	e := s.entry(i)
 	key := e.key()
 	s.index.remove(s.hash(key), i)

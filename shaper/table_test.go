@@ -18,7 +18,7 @@ type modelKey struct {
 	within time.Time // when it is within its assured rate
 }
 
-// A keyModel is what idleKeys are to remember.
+// A keyModel is what keyTable are to remember.
 type keyModel map[policy.Key]*modelKey
 
 // note notes what a key that nobody uses has used at now.
@@ -32,10 +32,10 @@ func (m keyModel) note(now time.Time, key policy.Key, s bucketState) {
 }
 
 // forget makes idle look at most reviews, and fails unless it forgets those keys that are due, and no others.
-func (m keyModel) forget(t *rapid.T, idle *idleKeys, now time.Time, most int) {
-	more := idle.forget(now, most)
+func (m keyModel) forget(t *rapid.T, table *keyTable, now time.Time, most int) {
+	more := table.forget(now, most)
 	for key, k := range m {
-		switch gone := idle.find(key) == 0; {
+		switch gone := table.find(key) == 0; {
 		case gone && (k.inUse || k.until.After(now)):
 			t.Fatalf("at %v a key is forgotten that is to be remembered until %v", now.Sub(start), k.until.Sub(start))
 		case gone:
@@ -54,7 +54,7 @@ func TestIdleKeysAreAMap(t *testing.T) {
 		log := ceiling("20 packets/min", classBy(policy.SlidingLog, "10 packets/min"))
 		paces := []pace{paceOf(one), paceOf(log), paceOf(with(one, limitBy(policy.FixedWindow, "5 packets/min"), limitBy(policy.SlidingWindow, "20 packets/min")))}
 		p, now := rapid.SampledFrom(paces).Draw(t, "pace"), start
-		idle := newIdleKeys(now, 1+p.further())
+		table := newKeyTable(now, 1+p.further())
 		model := keyModel{}
 		for range rapid.IntRange(1, 100).Draw(t, "steps") {
 			now = now.Add(time.Duration(rapid.SampledFrom([]int{0, 0, 1, 500, 5000, 100_000}).Draw(t, "pause")) * ms)
@@ -63,15 +63,15 @@ func TestIdleKeysAreAMap(t *testing.T) {
 			key := per.Key(&who, nil)
 			switch rapid.SampledFrom([]string{"message", "message", "message", "join", "forget", "reload"}).Draw(t, "step") {
 			case "message", "join":
-				model.forget(t, &idle, now, 2)
+				model.forget(t, &table, now, 2)
 				s := bucketState{p.idle(now), p.assure(now, nil)}
-				i := idle.find(key)
+				i := table.find(key)
 				known := i != 0
 				if known != (model[key] != nil) {
 					t.Fatalf("at %v a key is known: %v", now.Sub(start), known)
 				}
 				if m := model[key]; known && !m.inUse {
-					s = restore(now, idle.kept(idle.entry(i)), &p)
+					s = restore(now, table.kept(table.entry(i)), &p)
 					if got := s.limiter.Next(now, 0, 1); !later(got, now).Equal(later(m.next, now)) {
 						t.Fatalf("at %v a key may send at %v, want %v", now.Sub(start), got.Sub(start), m.next.Sub(start))
 					}
@@ -81,9 +81,9 @@ func TestIdleKeysAreAMap(t *testing.T) {
 					m.inUse = true
 				}
 				if i == 0 {
-					i = idle.add(key)
+					i = table.add(key)
 				}
-				idle.entry(i).setBucket(1)
+				table.entry(i).setBucket(1)
 				if rapid.IntRange(0, 3).Draw(t, "stays") == 0 && known {
 					break
 				}
@@ -92,26 +92,26 @@ func TestIdleKeysAreAMap(t *testing.T) {
 				}
 				s.limiter.Take(now, now, rapid.Int64Range(0, 5).Draw(t, "units"))
 				s.assured.Take(now, now, rapid.Int64Range(0, 5).Draw(t, "assured units"))
-				idle.entry(i).setBucket(0)
-				idle.put(now, i, s)
+				table.entry(i).setBucket(0)
+				table.put(now, i, s)
 				model.note(now, key, s)
 			case "forget":
-				model.forget(t, &idle, now, math.MaxInt)
+				model.forget(t, &table, now, math.MaxInt)
 			case "reload":
 				next := rapid.SampledFrom(paces).Draw(t, "next pace")
-				idle.change(now, 1+next.further(), func(kept keptState) bucketState {
+				table.change(now, 1+next.further(), func(kept keptState) bucketState {
 					s := restore(now, kept, &p)
 					s.limiter, s.assured = next.takeOver(now, s.limiter, &p, p.rate), next.assure(now, s.assured)
 					s.limiter.Take(now, now, 1)
 					return s
 				})
 				p = next
-				idle.each(func(key policy.Key, kept keptState) { model.note(now, key, restore(now, kept, &p)) })
+				table.each(func(key policy.Key, kept keptState) { model.note(now, key, restore(now, kept, &p)) })
 			}
-			if idle.len() != len(model) {
-				t.Fatalf("at %v there are %d entries, want %d", now.Sub(start), idle.len(), len(model))
+			if table.len() != len(model) {
+				t.Fatalf("at %v there are %d entries, want %d", now.Sub(start), table.len(), len(model))
 			}
-			idle.each(func(key policy.Key, _ keptState) {
+			table.each(func(key policy.Key, _ keptState) {
 				if m := model[key]; m == nil || m.inUse {
 					t.Fatalf("at %v a key counts as idle that is not", now.Sub(start))
 				}
@@ -125,19 +125,19 @@ func TestIdleKeysAreAMap(t *testing.T) {
 func TestReviewsDoNotPileUp(t *testing.T) {
 	const most = 1<<16 + 10
 	p := paceOf(classBy(policy.GCRA, "1 packets/s"))
-	idle := newIdleKeys(start, 1)
+	table := newKeyTable(start, 1)
 	who := client(1)
 	per := policy.Per{{By: policy.BySource, IPv4: 32}}
 	for n := range int64(most) {
 		l := p.idle(start)
 		l.Take(start, start, 2*most-n)
-		idle.remember(start, per.Key(&who, nil), bucketState{limiter: l})
+		table.remember(start, per.Key(&who, nil), bucketState{limiter: l})
 	}
-	if idle.order.n > 2*chunkSize {
-		t.Errorf("%d reviews of one key", idle.order.n)
+	if table.order.n > 2*chunkSize {
+		t.Errorf("%d reviews of one key", table.order.n)
 	}
-	if idle.forget(at(2*most*second), math.MaxInt); idle.len() != 0 || idle.order.n != 0 {
-		t.Errorf("%d entries and %d reviews remain", idle.len(), idle.order.n)
+	if table.forget(at(2*most*second), math.MaxInt); table.len() != 0 || table.order.n != 0 {
+		t.Errorf("%d entries and %d reviews remain", table.len(), table.order.n)
 	}
 }
 
@@ -146,45 +146,78 @@ func TestReviewsDoNotPileUp(t *testing.T) {
 func TestReloadLeavesTheReviewsThatCount(t *testing.T) {
 	const keys = 3 * chunkSize
 	slow, fast := paceOf(classBy(policy.GCRA, "1 packets/min")), paceOf(classBy(policy.GCRA, "1 packets/s"))
-	idle := newIdleKeys(start, 1)
+	table := newKeyTable(start, 1)
 	per := policy.Per{{By: policy.BySource, IPv4: 32}}
 	for n := range keys {
 		who := client(n)
 		l := slow.idle(start)
 		l.Take(start, start, 1)
-		idle.remember(start, per.Key(&who, nil), bucketState{limiter: l})
+		table.remember(start, per.Key(&who, nil), bucketState{limiter: l})
 	}
 	for _, p := range []*pace{&fast, &slow} {
-		idle.change(start, 1, func(keptState) bucketState {
+		table.change(start, 1, func(keptState) bucketState {
 			l := p.idle(start)
 			l.Take(start, start, 1)
 			return bucketState{limiter: l}
 		})
-		if idle.order.n != keys {
-			t.Errorf("%d reviews of %d keys", idle.order.n, keys)
+		if table.order.n != keys {
+			t.Errorf("%d reviews of %d keys", table.order.n, keys)
 		}
 	}
-	if idle.forget(at(time.Minute), math.MaxInt); idle.len() != 0 || idle.order.n != 0 {
-		t.Errorf("%d entries and %d reviews remain", idle.len(), idle.order.n)
+	if table.forget(at(time.Minute), math.MaxInt); table.len() != 0 || table.order.n != 0 {
+		t.Errorf("%d entries and %d reviews remain", table.len(), table.order.n)
 	}
 }
 
 // A review that is older than all numbers of reviews finds an entry that is free by now.
 func TestReviewOfAFreeEntry(t *testing.T) {
 	p := paceOf(classBy(policy.GCRA, "1 packets/s"))
-	idle := newIdleKeys(start, 1)
+	table := newKeyTable(start, 1)
 	who := client(1)
 	key := (&policy.Per{{By: policy.BySource, IPv4: 32}}).Key(&who, nil)
 	l := p.idle(start)
 	l.Take(start, start, 10)
-	idle.remember(start, key, bucketState{limiter: l})
+	table.remember(start, key, bucketState{limiter: l})
 	for range 1 << 16 {
-		idle.remember(start, key, bucketState{limiter: p.idle(start)})
+		table.remember(start, key, bucketState{limiter: p.idle(start)})
 	}
-	if idle.len() != 0 || idle.order.n != 1 {
-		t.Fatalf("%d entries and %d reviews", idle.len(), idle.order.n)
+	if table.len() != 0 || table.order.n != 1 {
+		t.Fatalf("%d entries and %d reviews", table.len(), table.order.n)
 	}
-	if idle.forget(at(time.Minute), 10); idle.len() != 0 || idle.order.n != 0 {
-		t.Errorf("%d entries and %d reviews remain", idle.len(), idle.order.n)
+	if table.forget(at(time.Minute), 10); table.len() != 0 || table.order.n != 0 {
+		t.Errorf("%d entries and %d reviews remain", table.len(), table.order.n)
 	}
+}
+
+// TestTableOfBuckets uses buckets and gives them up in any order, and holds that the entry of each key leads to the bucket of
+// the key, or to none.
+func TestTableOfBuckets(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table := newKeyTable(start, 1)
+		of := map[policy.Key]*Class{}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			n := rapid.Uint64Range(1, 8).Draw(t, "key")
+			key := policy.KeyOf(n, n, 0)
+			if c := of[key]; c != nil {
+				table.disuse(c)
+				delete(of, key)
+			} else {
+				i := table.find(key)
+				if i == 0 {
+					i = table.add(key)
+				}
+				of[key] = &Class{}
+				table.use(of[key], i)
+			}
+			for n := range uint64(9) {
+				key := policy.KeyOf(n, n, 0)
+				if got := table.bucketOfKey(key); got != of[key] {
+					t.Fatalf("key %d has the bucket %p, want %p", n, got, of[key])
+				}
+			}
+			if len(table.active) != len(of) {
+				t.Fatalf("%d buckets are in use, want %d", len(table.active), len(of))
+			}
+		}
+	})
 }
