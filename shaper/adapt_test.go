@@ -259,7 +259,7 @@ func (s script) most() time.Duration {
 		units += cost
 	}
 	for _, conf := range s.confs {
-		p := paceOf(bucketPolicy(conf)) // a class with buckets limits nothing itself
+		p := paceOf(bucketPolicy(conf, false)) // a class with buckets limits nothing itself
 		for r := range p.restraints() {
 			// A sliding window of one unit is full in every second window, and each
 			// item that is larger than a window waits for an empty one. A window of the

@@ -64,7 +64,7 @@ func TestCrashesGiveKeysNoBudget(t *testing.T) {
 	disk := func() time.Duration { return ms }
 	for _, a := range algorithms {
 		conf := keyedClass(a)
-		most := int(paceOf(bucketPolicy(conf)).atOnce)
+		most := int(paceOf(bucketPolicy(conf, false)).atOnce)
 		k := &keptClass{conf: conf, now: time.Hour}
 		k.start(disk, nil)
 		for n := range 3 {
@@ -95,7 +95,7 @@ func TestCrashesGiveKeysOfMessagesNoBudget(t *testing.T) {
 	disk := func() time.Duration { return ms }
 	for _, a := range algorithms {
 		conf := keyedClass(a)
-		most := int(paceOf(bucketPolicy(conf)).atOnce)
+		most := int(paceOf(bucketPolicy(conf, false)).atOnce)
 		conf.Per = policy.Per{{By: policy.ByRecipient}}
 		conf.Also = []policy.Limit{{Rate: rateOf("10000 messages/day"), Algorithm: policy.FixedWindow, Window: policy.Window{Period: calendar.Day}}}
 		k := &keptClass{conf: conf, now: time.Hour}

@@ -46,20 +46,19 @@ func (c *common) follows(now time.Time, key policy.Key) bool {
 	return false
 }
 
-// outOfCommon remembers of a key what a record has of the common bucket, and returns the entry; 0 if that is nothing. If no record
+// handsOver returns what a key goes on from that leaves the bucket, at a pace: what a record has of the bucket. If no record
 // holds such numbers, the key begins as if all that may leave at once had just left.
-func (k *keys) outOfCommon(now time.Time, key policy.Key) (entry int32) {
-	c := k.common.bucket
-	r := recordOf(now, c.limiter, &c.pace, c.pacedRate(), k.class.conf.Per)
-	state := bucketState{assured: c.assured}
+func (c *common) handsOver(now time.Time, p *pace) bucketState {
+	b := c.bucket
+	r := recordOf(now, b.limiter, &b.pace, b.pacedRate(), b.bucketOf.per)
+	state := bucketState{assured: b.assured}
 	if l := r.limiter(now, &limit.Lease{At: now, Until: now}); l != nil {
-		state.limiter = k.pace.takeOver(now, l, &r.pace, r.rate)
+		state.limiter = p.takeOver(now, l, &r.pace, r.rate)
 	} else {
-		state.limiter = k.pace.spent(now)
+		state.limiter = p.spent(now)
 	}
-	if h := limit.HintsOf(bare(c.limiter)); h != nil { // no record has them
+	if h := limit.HintsOf(bare(b.limiter)); h != nil { // no record has them
 		*limit.HintsOf(state.limiter) = *h.Clone().(*limit.Hints)
 	}
-	k.table.remember(now, key, state)
-	return k.table.find(key)
+	return state
 }

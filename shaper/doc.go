@@ -40,6 +40,7 @@
 //	walk          a class with its buckets, their groups, and what waits in them
 //	keys          a bucket for each client
 //	quiet         messages to recipients that have quiet hours wait in groups
+//	beginning     how the bucket of a key begins
 //	common        the bucket of keys for which there is no room, and how they leave it
 //	visitors      which keys have been in the common bucket
 //	table         the keys of a class: which of them have a bucket, and what is remembered of the others

@@ -36,15 +36,13 @@ type keys struct {
 	class     *Class
 	above     *keys        // of the parent, whose buckets are the parents of these; nil: the class is their parent. It is set when the class comes beneath its parent, and never changes
 	conf      policy.Class // of each bucket
-	pace      pace         // of each bucket
-	spentAt   time.Time    // a new bucket begins as if it had let out a full burst at this time; zero: nothing
+	beginning              // of each bucket
 	table     keyTable
 	common    common             // the bucket of keys for which there is no room
 	waiting   leaky.Queue[Class] // buckets in which something waits; the one in which something has waited without a break for longest is the first
 	queueCost int64              // of all items in the queues of buckets and of their groups, in the unit of the class
 	linger    []*Class           // buckets, here and in the classes beneath, that nobody uses and that must stay for a while; see letLinger
 	spare     []*Class           // buckets without a key, for other keys
-	blank     bucketState        // what reuse gives to a key that is not remembered; no limiter: it is not computed
 	silence   *silence           // of the ledger, towards all buckets
 }
 
@@ -81,7 +79,7 @@ type bucketOnly struct {
 
 // newKeys returns the keys of a class that gets the policy conf.
 func newKeys(now time.Time, class *Class, conf policy.Class) *keys {
-	k := &keys{per: conf.Per, perKind: perKindOf(conf.Per), class: class, conf: bucketPolicy(conf), silence: new(silence)}
+	k := &keys{per: conf.Per, perKind: perKindOf(conf.Per), class: class, conf: bucketPolicy(conf, false), silence: new(silence)}
 	k.pace = paceOf(k.conf)
 	k.table = newKeyTable(now, 1+k.pace.further())
 	return k
@@ -177,7 +175,8 @@ func (k *keys) bucket(now time.Time, key policy.Key) *Class {
 	}
 	follows := i == 0 && k.common.follows(now, key)
 	if follows {
-		i = k.outOfCommon(now, key)
+		k.table.remember(now, key, k.common.handsOver(now, &k.pace))
+		i = k.table.find(key) // 0 if the key owes nothing
 	}
 	kept, known := keptState{}, i != 0
 	if known {
@@ -232,18 +231,11 @@ func (k *keys) reuse(now time.Time, key policy.Key, kept keptState, known bool) 
 	}
 	state := bucketState{assured: k.pace.assure(kept.assured, nil)}
 	if !known {
-		if k.blank.limiter == nil || k.pace.borrows {
-			k.blank = k.fresh(now)
+		var whole bool
+		kept.memories, state.assured, whole = k.remembered(now, k.table.memories[:0])
+		if k.table.memories = kept.memories[:0]; !whole {
+			return nil
 		}
-		kept.memories = k.table.memories[:0]
-		for _, l := range limit.Parts(k.blank.limiter) {
-			m, whole := l.Memory(now)
-			if !whole {
-				return nil
-			}
-			kept.memories = append(kept.memories, m)
-		}
-		k.table.memories, state.assured = kept.memories[:0], k.blank.assured
 	}
 	c := k.spare[last]
 	k.spare, c.isSpare, c.key = k.spare[:last], false, key
@@ -298,19 +290,14 @@ func (k *keys) open(now time.Time, key policy.Key, state bucketState, parent *Cl
 	return c
 }
 
-// bucketPolicy returns the policy of each bucket of a class. They compete as equals.
-func bucketPolicy(conf policy.Class) policy.Class {
-	conf.Parent, conf.Per, conf.Weight = conf.Name, policy.Per{}, 1
-	return conf
-}
-
-// bucketPolicy is that for the class of k: a bucket beneath a bucket competes with those of other classes.
-func (k *keys) bucketPolicy(conf policy.Class) policy.Class {
-	next := bucketPolicy(conf)
-	if k.above != nil {
-		next.Weight = conf.Weight
+// bucketPolicy returns the policy of each bucket of a class. They compete as equals, unless they are beneath the buckets of the
+// class above: there they compete with those of other classes.
+func bucketPolicy(conf policy.Class, beneath bool) policy.Class {
+	conf.Parent, conf.Per = conf.Name, policy.Per{}
+	if !beneath {
+		conf.Weight = 1
 	}
-	return next
+	return conf
 }
 
 // standOtherwise reports whether the buckets of a class would have other parents if the class had another one. If so, it
@@ -394,7 +381,7 @@ func (k *keys) letLinger(now time.Time, c *Class) bool {
 
 // set puts the policy of the class in force for all buckets.
 func (k *keys) set(now time.Time, conf policy.Class) {
-	conf = k.bucketPolicy(conf)
+	conf = bucketPolicy(conf, k.above != nil)
 	if conf.Equal(k.conf) {
 		return // as in most reloads; there may be many buckets
 	}
@@ -421,33 +408,6 @@ func (k *keys) set(now time.Time, conf policy.Class) {
 		state.assured = k.pace.assure(now, state.assured)
 		return state
 	})
-}
-
-// bucketState is what a bucket starts with, and what remains of it when nobody uses it.
-type bucketState struct {
-	limiter limit.Limiter
-	assured *leaky.Assured // nil: everything that the limiter allows is assured
-}
-
-// fresh returns the state for the bucket of a key that is not remembered.
-func (k *keys) fresh(now time.Time) bucketState {
-	p := &k.pace
-	if k.spentAt.IsZero() {
-		return bucketState{p.idle(now), p.assure(now, nil)}
-	}
-	return bucketState{p.spent(k.spentAt), p.assure(k.spentAt, nil)}
-}
-
-// restore returns the state of a bucket from what was kept of it, at the pace that it had.
-func restore(now time.Time, kept keptState, p *pace) bucketState {
-	state := bucketState{limiter: kept.limiter, assured: p.assure(kept.assured, nil)}
-	if state.limiter == nil {
-		state.limiter = p.idle(now)
-		for i, l := range limit.Parts(state.limiter) {
-			l.Remember(kept.memories[i])
-		}
-	}
-	return state
 }
 
 // each calls do with each bucket that is in use. do may give up the bucket that it gets: the last one takes its place,
