@@ -56,7 +56,7 @@ func TestMaxSessionsOfTwoSockets(t *testing.T) {
 	served := func(c tcpConn) bool {
 		return slices.ContainsFunc(r.Sessions(), func(s Session) bool { return s.Client == c.LocalAddr().String() })
 	}
-	until(t, "one of them has a session", func() bool { return served(one) || served(two) })
+	trial.Await(t, "one of them has a session", func() bool { return served(one) || served(two) })
 	if served(one) {
 		expect(t, one, "1")
 		one.Close()
@@ -120,7 +120,7 @@ func TestNoDescriptors(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	errors := &r.service("l").stats.AcceptErrors
-	until(t, "accept fails", func() bool { return errors.Load() > 0 })
+	trial.Await(t, "accept fails", func() bool { return errors.Load() > 0 })
 
 	used, count := cpu(t), errors.Load()
 	time.Sleep(time.Second)
@@ -133,7 +133,7 @@ func TestNoDescriptors(t *testing.T) {
 
 	restore()
 	watch, start := trial.Begin(), time.Now()
-	until(t, "the connections are accepted", func() bool { return r.service("l").stats.Open.Load() == 50 })
+	trial.Await(t, "the connections are accepted", func() bool { return r.service("l").stats.Open.Load() == 50 })
 	watch.Below(t, "recovering", time.Since(start), time.Second)
 }
 
@@ -202,7 +202,7 @@ func TestConnectionsAreClassified(t *testing.T) {
 			defer c.Close()
 		}
 	}
-	until(t, "some are refused", func() bool { return r.service("l").stats.Ended[stats.Overflow].Load() >= 6 })
+	trial.Await(t, "some are refused", func() bool { return r.service("l").stats.Ended[stats.Overflow].Load() >= 6 })
 	if n := r.shaper.Class("c").Stats.Refused[stats.QueueFull].Items.Load(); n < 6 {
 		t.Errorf("the class counts %d as refused", n)
 	}
@@ -212,7 +212,7 @@ func TestConnectionsAreClassified(t *testing.T) {
 func TestResetBeforeTheDial(t *testing.T) {
 	r := run(t, class("c", "0 connections/s")+listener("l", "tcp", policy.Echo, "c"))
 	client := r.dial("l")
-	until(t, "it waits", func() bool { return r.shaper.Class("c").Backlog().Items == 1 })
+	trial.Await(t, "it waits", func() bool { return r.shaper.Class("c").Backlog().Items == 1 })
 	reset(client)
 	r.awaitEnd(stats.Aborted, 1)
 	if n := r.shaper.Class("c").Backlog().Items; n != 0 {
@@ -243,7 +243,7 @@ func TestBusiest(t *testing.T) {
 	want(10, 4, 3, 2, 1)
 	send(t, clients[0], "one leaves\n"+strings.Repeat("x", 99)+"\n")
 	send(t, clients[2], strings.Repeat("x", 200)+"\n")
-	until(t, "two lines wait", func() bool {
+	trial.Await(t, "two lines wait", func() bool {
 		of, _ := r.Busiest(4)
 		return of[0].Waiting > 0 && of[1].Waiting > 0
 	})

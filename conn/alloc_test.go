@@ -137,7 +137,7 @@ func TestReceiveBufferFollowsTheRate(t *testing.T) {
 		t.Helper()
 		send(t, client, "x")
 		expect(t, upstream, "x")
-		until(t, "the buffer is sized", func() bool {
+		trial.Await(t, "the buffer is sized", func() bool {
 			got := r.receiveBuffer()
 			return got == 2*want // the kernel doubles what is set
 		})
@@ -150,7 +150,7 @@ func TestReceiveBufferFollowsTheRate(t *testing.T) {
 	r.reload(forward(addr, fast))
 	send(t, client, "x")
 	expect(t, upstream, "x")
-	until(t, "the buffer is large", func() bool { return r.receiveBuffer() > 2*maxReceiveBuffer })
+	trial.Await(t, "the buffer is large", func() bool { return r.receiveBuffer() > 2*maxReceiveBuffer })
 }
 
 // dialEthernet connects with segments as small as those of Ethernet. The loopback device has
@@ -183,7 +183,7 @@ func TestLittleStandsBeforeASlowClass(t *testing.T) {
 	r := run(t, forward(policy.Discard, "1kB/s"))
 	client := dialEthernet(t, r.addr("l"))
 	send(t, client, "x")
-	until(t, "there is a session", func() bool { return len(r.Sessions()) == 1 && r.Sessions()[0].Upward > 0 })
+	trial.Await(t, "there is a session", func() bool { return len(r.Sessions()) == 1 && r.Sessions()[0].Upward > 0 })
 	if got := r.receiveBuffer(); got > 2*minSegments*1400 {
 		t.Errorf("SO_RCVBUF is %d", got)
 	}

@@ -86,13 +86,13 @@ func (c *relayed) send(t testing.TB, data string) {
 // stray waits until n datagrams of listener "l" have strayed for a reason.
 func (r *rig) stray(reason string, n uint64) {
 	r.t.Helper()
-	until(r.t, fmt.Sprintf("%d datagrams stray: %s", n, reason), func() bool { return r.service("l").stats.Stray.Read()[reason] == n })
+	trial.Await(r.t, fmt.Sprintf("%d datagrams stray: %s", n, reason), func() bool { return r.service("l").stats.Stray.Read()[reason] == n })
 }
 
 // unreached waits until n destinations of listener "l" could not be reached.
 func (r *rig) unreached(n uint64) {
 	r.t.Helper()
-	until(r.t, fmt.Sprintf("%d destinations are not reached", n), func() bool { return r.service("l").stats.Ended[stats.DialFailed].Load() == n })
+	trial.Await(r.t, fmt.Sprintf("%d destinations are not reached", n), func() bool { return r.service("l").stats.Ended[stats.DialFailed].Load() == n })
 }
 
 // A SOCKS client exchanges datagrams with several servers by one relay. Each destination is a session
@@ -120,9 +120,9 @@ func TestAssociation(t *testing.T) {
 	}
 	c.control.CloseWrite()
 	expectEOF(t, c.control)
-	until(t, "all sessions have ended", func() bool { return len(r.Sessions()) == 0 })
+	trial.Await(t, "all sessions have ended", func() bool { return len(r.Sessions()) == 0 })
 	c.control.Close()
-	until(t, "no descriptor is left", func() bool { return openDescriptors(t) == before+1 }) // that of the client
+	trial.Await(t, "no descriptor is left", func() bool { return openDescriptors(t) == before+1 }) // that of the client
 	r.service("l").relays.mu.Lock()
 	defer r.service("l").relays.mu.Unlock()
 	if n := len(r.service("l").relays.counts); n > 0 {
@@ -135,7 +135,7 @@ func TestRelayInUseIsNotIdle(t *testing.T) {
 	server := bindUDP(t, "127.0.0.1:0")
 	r := run(t, entryTo("socks5", `allow = "127.0.0.0/8"`))
 	control := r.dial("l")
-	until(t, "the session has begun", func() bool { return len(r.Sessions()) == 1 })
+	trial.Await(t, "the session has begun", func() bool { return len(r.Sessions()) == 1 })
 	one := r.sessions.all()[0].(*tcpSession)
 	one.tend(time.Now())
 	c := r.associateBy(control, "")
@@ -253,7 +253,7 @@ func TestRelayOfARemovedUser(t *testing.T) {
 			r.reload(now)
 			for i, to := range []string{header("127.0.0.2", 9), header("test", 1)} {
 				c.send(t, to+"new")
-				until(t, "it is counted", func() bool { return sv.stats.Stray.Read()[stats.StrayDenied] == uint64(i+1) })
+				trial.Await(t, "it is counted", func() bool { return sv.stats.Stray.Read()[stats.StrayDenied] == uint64(i+1) })
 			}
 			c.send(t, header("127.0.0.1", at.Port())+"after")
 			expectDatagram(t, server, "after")
@@ -264,7 +264,7 @@ func TestRelayOfARemovedUser(t *testing.T) {
 			c.send(t, header("127.0.0.1", at.Port())+"again")
 			expectDatagram(t, server, "again")
 			c.send(t, header("127.0.0.2", at.Port())+"new")
-			until(t, "the destination is allowed again", func() bool { return len(r.Sessions()) == 3 })
+			trial.Await(t, "the destination is allowed again", func() bool { return len(r.Sessions()) == 3 })
 		})
 	}
 }
@@ -296,8 +296,8 @@ func TestNamesOfDatagrams(t *testing.T) {
 			r.stray(stats.StrayName, 3)
 			if leaves {
 				reset(c.control)
-				until(t, "all sessions have ended", func() bool { return len(r.Sessions()) == 0 })
-				until(t, "no descriptor is left", func() bool { return openDescriptors(t) == before+1 })
+				trial.Await(t, "all sessions have ended", func() bool { return len(r.Sessions()) == 0 })
+				trial.Await(t, "no descriptor is left", func() bool { return openDescriptors(t) == before+1 })
 				return
 			}
 			close(answer)
@@ -329,7 +329,7 @@ type lateReader struct {
 func (l *lateReader) admit(key udpKey, client sock.Peer, t sock.Train) bool {
 	if l.came++; l.came == 2 {
 		close(l.answer)
-		until(l.t, "the lookup is over", func() bool {
+		trial.Await(l.t, "the lookup is over", func() bool {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			return l.waiting[key] == nil
@@ -383,7 +383,7 @@ func TestFloodsOfAnAssociation(t *testing.T) {
 	for i := range maxDestinations + 9 {
 		c.send(t, header(fmt.Sprintf("127.1.%d.%d", i/200, i%200+1), 9)+"x")
 		if i < maxDestinations-1 { // one at a time: the buffer of the relay is finite
-			until(t, "it has a session", func() bool { return len(r.Sessions()) == i+3 })
+			trial.Await(t, "it has a session", func() bool { return len(r.Sessions()) == i+3 })
 		} else {
 			r.stray(stats.StrayMany, uint64(i-maxDestinations+2))
 		}
@@ -397,7 +397,7 @@ func TestFloodsOfAnAssociation(t *testing.T) {
 		t.Errorf("one relay too many is answered by %q", reply)
 	}
 	reset(c.control)
-	until(t, "there is room again", func() bool { return len(r.Sessions()) == maxRelays-1 })
+	trial.Await(t, "there is room again", func() bool { return len(r.Sessions()) == maxRelays-1 })
 	r.associate("")
 }
 
@@ -410,9 +410,9 @@ func TestAssociationEndsWithWaitingDatagrams(t *testing.T) {
 	for range 20 {
 		c.send(t, header("127.0.0.1", at.Port())+strings.Repeat("x", 1000))
 	}
-	until(t, "they wait", func() bool { all := r.Sessions(); return len(all) == 2 && all[1].Waiting >= 18_000 })
+	trial.Await(t, "they wait", func() bool { all := r.Sessions(); return len(all) == 2 && all[1].Waiting >= 18_000 })
 	reset(c.control)
-	until(t, "all sessions have ended", func() bool { return len(r.Sessions()) == 0 })
+	trial.Await(t, "all sessions have ended", func() bool { return len(r.Sessions()) == 0 })
 	items, _ := r.dropped("c", stats.Reset)
 	if items < 15 || r.shaper.Class("c").Backlog().Items > 0 {
 		t.Errorf("%d datagrams are dropped", items)
@@ -481,7 +481,7 @@ func TestAssociationOverTLS(t *testing.T) {
 	c.send(t, header("127.0.0.1", at.Port())+"question")
 	expectDatagram(t, server, "question")
 	control.Close()
-	until(t, "all sessions have ended", func() bool { return len(r.Sessions()) == 0 })
+	trial.Await(t, "all sessions have ended", func() bool { return len(r.Sessions()) == 0 })
 }
 
 // A client that says which port it sends from is bound to it from the start.
@@ -513,7 +513,7 @@ func TestRelaysAreNoDestinations(t *testing.T) {
 	expectDatagram(t, server, "mine")
 	for range 100 { // until nobody else takes the port
 		owner.control.Close()
-		until(t, "the session has ended", func() bool { return len(r.Sessions()) == 1 })
+		trial.Await(t, "the session has ended", func() bool { return len(r.Sessions()) == 1 })
 		if taken, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(owner.relay)); err == nil {
 			defer taken.Close()
 			thief.send(t, header("127.0.0.1", owner.relay.Port())+"to another")

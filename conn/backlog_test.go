@@ -12,6 +12,7 @@ import (
 	"shaper/buffer"
 	"shaper/policy"
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 // SMPP commands that the tests of the backlog use.
@@ -202,7 +203,7 @@ func aConnectionHoldsSoMuch(t *testing.T) {
 		}()
 		expect(t, upstream, large(0))
 		held := func() int64 { return r.Sessions()[0].Waiting }
-		until(t, "it holds what it may", func() bool { return held() > int64(policy.ConnectionHolds)-256<<10 })
+		trial.Await(t, "it holds what it may", func() bool { return held() > int64(policy.ConnectionHolds)-256<<10 })
 		if overflow == "refuse" {
 			<-sent
 			send(t, client, pdu(enquire, 0, n, ""))
@@ -257,7 +258,7 @@ func linesAreNotReadInVain(t *testing.T) {
 	client, upstream := r.open(conns)
 	go io.WriteString(client, strings.Repeat("line\n", 4<<20))
 	expect(t, upstream, "line\n")
-	until(t, "two wait", func() bool { return r.shaper.Class("c").Backlog().Items >= 2 })
+	trial.Await(t, "two wait", func() bool { return r.shaper.Class("c").Backlog().Items >= 2 })
 	time.Sleep(50 * time.Millisecond) // more might be read
 	if held := r.Sessions()[0].Waiting; held > 64<<10 {
 		t.Errorf("%d bytes are held", held)
@@ -305,12 +306,12 @@ func aStalledProviderGetsNoBurst(t *testing.T) {
 	all := text.String()
 	one := len(all) / n
 	send(t, client, all)
-	until(t, "all are read", func() bool {
+	trial.Await(t, "all are read", func() bool {
 		s := r.Sessions()[0]
 		return s.Waiting+int64(s.Upward) == int64(len(all))
 	})
 	r.reload(at(fmt.Sprint(rate, " messages/s")))
-	until(t, "each has had its turn", func() bool { return r.shaper.Class("c").Backlog().Items == 0 })
+	trial.Await(t, "each has had its turn", func() bool { return r.shaper.Class("c").Backlog().Items == 0 })
 	before := int(r.sent("c", stats.Upstream).Messages.Load())
 	if before*one > 200<<10 {
 		t.Errorf("%d messages of %d bytes have left, and the provider reads none", before, one)
@@ -367,7 +368,7 @@ func nothingAcceptedIsRefusedAfterAStall(t *testing.T) {
 		send(t, client, one(i))
 	}
 	c := r.shaper.Class("c")
-	until(t, "all are read, and have had their turns", func() bool {
+	trial.Await(t, "all are read, and have had their turns", func() bool {
 		s := r.Sessions()[0]
 		return s.Waiting+int64(s.Upward) == int64(n*len(one(0))) && c.Backlog().Items == 0
 	})
@@ -399,7 +400,7 @@ func nothingAcceptedIsRefusedAfterAStall(t *testing.T) {
 			}
 		}
 	}()
-	until(t, "the queue is full", func() bool { return c.Backlog().Items >= 20 })
+	trial.Await(t, "the queue is full", func() bool { return c.Backlog().Items >= 20 })
 	upstream.SetReadBuffer(1 << 20)
 	for i := range n {
 		expect(t, upstream, one(i))

@@ -16,6 +16,7 @@ import (
 	"shaper/shaper"
 	"shaper/sock"
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 // Addresses of ours in these tests.
@@ -314,7 +315,7 @@ func TestDatagramsFromALostAddress(t *testing.T) {
 	}
 	r.reload(lines(`["192.0.2.1"]`))
 	send(t, dialUDP(t, r.addr("l")), "x")
-	until(t, "the log says why", func() bool {
+	trial.Await(t, "the log says why", func() bool {
 		return strings.Contains(r.log.String(), "no upstream could be reached") && r.failures(to)[stats.Unfit] > counted
 	})
 }
@@ -341,7 +342,7 @@ func TestDatagramsTryEachAddress(t *testing.T) {
 		r.service("l").losesForLong(turn, foreign[0])
 		counted, logged := r.failures(to)[stats.Unfit], len(r.log.String())
 		send(t, dialUDP(t, r.addr("l")), "x")
-		until(t, "the session has failed", func() bool { return strings.Contains(r.log.String()[logged:], unreachable.String()) })
+		trial.Await(t, "the session has failed", func() bool { return strings.Contains(r.log.String()[logged:], unreachable.String()) })
 		if n := r.failures(to)[stats.Unfit] - counted; n != 2 {
 			t.Errorf("turn %d: %d failures are counted, want 2", turn, n)
 		}
@@ -358,7 +359,7 @@ func TestLostAddressIsLogged(t *testing.T) {
 	const beyond = "198.51.100.9:7" // not from the loopback device
 	r := run(t, class("c", fast)+listener("l", "udp", beyond, "c", `bind = ["198.51.100.1", "127.0.0.2"]`))
 	send(t, dialUDP(t, r.addr("l")), "x")
-	until(t, "the session has failed", func() bool { return r.service("l").stats.Ended[stats.DialFailed].Load() == 1 })
+	trial.Await(t, "the session has failed", func() bool { return r.service("l").stats.Ended[stats.DialFailed].Load() == 1 })
 	if log := r.log.String(); !strings.Contains(log, "from 198.51.100.1: bind") {
 		t.Errorf("the log is %s", log)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"shaper/shaper"
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 // TestChurnMessages makes clients and providers come and go amid messages, while reloads
@@ -43,7 +44,7 @@ func TestChurnMessages(t *testing.T) {
 		r.reload(policies[x.IntN(len(policies))])
 		classes = append(classes, r.shaper.Classes()...)
 		r.shade(policies[x.IntN(len(policies))])
-		until(t, "sessions come", func() bool { return r.lastID.Load() > before+10 })
+		trial.Await(t, "sessions come", func() bool { return r.lastID.Load() > before+10 })
 		for n, one := range r.Sessions() {
 			if n%4 == 0 {
 				r.CloseSession(one.ID)

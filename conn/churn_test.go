@@ -10,6 +10,7 @@ import (
 
 	"shaper/policy"
 	"shaper/shaper"
+	"shaper/tests/trial"
 )
 
 // TestChurn makes clients come and go over TCP and UDP, while reloads change limits, parents
@@ -33,7 +34,7 @@ func TestChurn(t *testing.T) {
 				classes = append(classes, c)
 			}
 		}
-		until(t, "sessions come", func() bool { return r.lastID.Load() > before+20 })
+		trial.Await(t, "sessions come", func() bool { return r.lastID.Load() > before+20 })
 		for n, one := range r.Sessions() {
 			if n%4 == 0 {
 				r.CloseSession(one.ID)

@@ -9,6 +9,7 @@ import (
 	"shaper/policy"
 	"shaper/sock"
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 // 50 datagrams at once enter a class of 10 packets/s with room for 20. At most 21 pass,
@@ -24,7 +25,7 @@ func TestBurstIsSpread(t *testing.T) {
 		send(t, c, "x")
 	}
 	class := r.shaper.Class("c")
-	until(t, "all have come", func() bool {
+	trial.Await(t, "all have come", func() bool {
 		sent, waits := r.sent("c", stats.Upstream).Packets.Load(), uint64(class.Backlog().Items)
 		dropped, _ := r.dropped("c", stats.QueueFull)
 		return sent+waits+dropped >= offered
@@ -34,7 +35,7 @@ func TestBurstIsSpread(t *testing.T) {
 		receive(t, upstream)
 	}
 	took := time.Since(start)
-	until(t, "nothing waits", func() bool { return class.Backlog().Items == 0 })
+	trial.Await(t, "nothing waits", func() bool { return class.Backlog().Items == 0 })
 	sent := r.sent("c", stats.Upstream).Packets.Load()
 	dropped, _ := r.dropped("c", stats.QueueFull)
 	if sent+dropped != offered {
@@ -62,7 +63,7 @@ func TestMemoryOfWaitingDatagrams(t *testing.T) {
 	for range 1000 {
 		send(t, c, strings.Repeat("x", 100))
 	}
-	until(t, "all are queued or dropped", func() bool {
+	trial.Await(t, "all are queued or dropped", func() bool {
 		dropped, _ := r.dropped("c", stats.QueueFull)
 		return dropped+uint64(r.shaper.Class("c").Backlog().Items) == 1000
 	})
@@ -80,7 +81,7 @@ func TestMaxWaitOfDatagrams(t *testing.T) {
 	for range 5 {
 		send(t, c, "12345")
 	}
-	until(t, "the rest is dropped", func() bool {
+	trial.Await(t, "the rest is dropped", func() bool {
 		items, n := r.dropped("c", stats.MaxWait)
 		return items == 3 && n == 15
 	})
@@ -95,7 +96,7 @@ func TestClosedWithDatagramsWaiting(t *testing.T) {
 		send(t, c, "12345")
 	}
 	class := r.shaper.Class("c")
-	until(t, "all wait", func() bool { return class.Backlog().Items == 6 })
+	trial.Await(t, "all wait", func() bool { return class.Backlog().Items == 6 })
 	for _, one := range r.Sessions() {
 		if one.Client == c.LocalAddr().String() {
 			r.CloseSession(one.ID)
@@ -114,7 +115,7 @@ func TestDatagramsThatStay(t *testing.T) {
 		send(t, c, fmt.Sprint(i))
 	}
 	old := r.shaper.Class("c")
-	until(t, "all wait", func() bool { return old.Backlog().Items == 5 })
+	trial.Await(t, "all wait", func() bool { return old.Backlog().Items == 5 })
 	for range 3 {
 		r.reload(class("d", fast) + listener("m", "tcp", policy.Echo, "d"))
 	}
@@ -133,7 +134,7 @@ func TestDatagramsOfRemovedClass(t *testing.T) {
 		send(t, c, fmt.Sprint(i))
 	}
 	old := r.shaper.Class("c")
-	until(t, "all wait", func() bool { return old.Backlog().Items == 5 })
+	trial.Await(t, "all wait", func() bool { return old.Backlog().Items == 5 })
 	r.reload(class("d", "1000 packets/s") + listener("l", "udp", at, "d"))
 	for i := range 5 {
 		expectDatagram(t, upstream, fmt.Sprint(i))
@@ -141,5 +142,5 @@ func TestDatagramsOfRemovedClass(t *testing.T) {
 	if n := old.Backlog().Items; n != 0 {
 		t.Errorf("%d wait in the removed class", n)
 	}
-	until(t, "nothing is held", func() bool { return r.Sessions()[0].Waiting == 0 })
+	trial.Await(t, "nothing is held", func() bool { return r.Sessions()[0].Waiting == 0 })
 }

@@ -75,7 +75,7 @@ func TestClientLeavesDuringDial(t *testing.T) {
 		t.Run(name, virtual(func(t *testing.T) {
 			r := run(t, forward(silent(t), fast, `connect_timeout = "30s"`))
 			client := r.dial("l")
-			until(t, "there is a session", func() bool { return len(r.Sessions()) == 1 })
+			trial.Await(t, "there is a session", func() bool { return len(r.Sessions()) == 1 })
 			start := time.Now()
 			leave(t, client)
 			r.awaitEnd(stats.Aborted, 1)
@@ -136,7 +136,7 @@ func TestSessionEndedDuringDial(t *testing.T) { virtually(t, sessionEndedDuringD
 func sessionEndedDuringDial(t *testing.T) {
 	r := run(t, forward(silent(t), fast, `connect_timeout = "30s"`))
 	client := r.dial("l")
-	until(t, "there is a session", func() bool { return len(r.Sessions()) == 1 })
+	trial.Await(t, "there is a session", func() bool { return len(r.Sessions()) == 1 })
 	r.CloseSession(r.Sessions()[0].ID)
 	expectReset(t, client)
 	r.awaitEnd(stats.ByOperator, 1)
@@ -216,7 +216,7 @@ func TestClassByDestination(t *testing.T) {
 		}
 		return ""
 	}
-	until(t, "both are classified", func() bool { return classOf("l") == "near" && classOf("echo") == "c" })
+	trial.Await(t, "both are classified", func() bool { return classOf("l") == "near" && classOf("echo") == "c" })
 
 	// The class and its rules go. The destination is still known.
 	r.reload(strings.ReplaceAll(strings.ReplaceAll(text+rules, "[class.near]", "[class.other]"), `"near"`, `"far"`))
@@ -233,19 +233,19 @@ func TestDialWithoutDescriptors(t *testing.T) {
 	first, upstream := r.open(conns)
 	second := r.dial("l")
 	send(t, second, "patient")
-	until(t, "it waits", func() bool { return len(r.Sessions()) == 2 })
+	trial.Await(t, "it waits", func() bool { return len(r.Sessions()) == 2 })
 	restore := withoutDescriptors(t)
 	first.Close()
 	upstream.Close()
 	r.awaitEndOf(stats.OK, 1)
-	time.Sleep(100 * time.Millisecond) // it fails and retries meanwhile
+	r.awaitRetry()
 	restore()
 	upstream = next(t, conns)
 	expect(t, upstream, "patient")
 
 	third := r.dial("l")
 	send(t, third, "in vain")
-	until(t, "it waits", func() bool { return len(r.Sessions()) == 2 })
+	trial.Await(t, "it waits", func() bool { return len(r.Sessions()) == 2 })
 	watch := trial.Begin() // it reads files
 	restore = withoutDescriptors(t)
 	start := time.Now()
@@ -286,7 +286,7 @@ func TestReloadedConnectionThatEndsIsNotAwaited(t *testing.T) {
 		r.open(conns)
 		r.dial("l")
 		var s *tcpSession
-		until(t, "a connection waits", func() bool {
+		trial.Await(t, "a connection waits", func() bool {
 			for _, one := range r.sessions.all() {
 				one.(*tcpSession).do(func(one *tcpSession) {
 					if one.stage == opening && one.up.waiting {

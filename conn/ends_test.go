@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 // A moment is where in a protocol one side ends.
@@ -200,7 +201,7 @@ func (s *ends) end(what string, fromClient bool, m moment, e ending) {
 	if clean {
 		listener.CloseWrite()
 	}
-	until(t, what+", and the session has ended: "+result.String(), func() bool {
+	trial.Await(t, what+", and the session has ended: "+result.String(), func() bool {
 		return s.service("l").stats.Ended[result].Load() == before+1
 	})
 }
@@ -239,7 +240,7 @@ func (s *ends) meet() (client, upstream *party) {
 	if s.upstream {
 		upstream.over(t, func(c net.Conn) *tls.Conn { return tls.Server(c, serving(s.cert)) })
 	}
-	until(t, "the session relays", func() bool { all := s.Sessions(); return len(all) == 1 && all[0].Upstream != "" })
+	trial.Await(t, "the session relays", func() bool { all := s.Sessions(); return len(all) == 1 && all[0].Upstream != "" })
 	return client, upstream
 }
 

@@ -189,11 +189,11 @@ func TestEntryAfterReload(t *testing.T) {
 				r := run(t, entryTo(mode, `allow = "127.0.0.1"`))
 				sv := r.service("l")
 				client := r.dial("l")
-				until(t, "the session has begun", func() bool { return len(r.Sessions()) == 1 })
+				trial.Await(t, "the session has begun", func() bool { return len(r.Sessions()) == 1 })
 				r.reload(now)
 				send(t, client, c.ask("127.0.0.1", netip.MustParseAddrPort(server).Port()))
 				expect(t, client, c.hello+c.denied)
-				until(t, "it is counted", func() bool { return sv.stats.Ended[stats.Denied].Load() == 1 })
+				trial.Await(t, "it is counted", func() bool { return sv.stats.Ended[stats.Denied].Load() == 1 })
 				select {
 				case <-conns:
 					t.Error("the upstream gets a connection")
@@ -222,10 +222,10 @@ func TestDeniedWhileItWaits(t *testing.T) {
 			expect(t, ask(), c.hello+c.granted)
 			next(t, conns)
 			waits := ask()
-			until(t, "it waits", func() bool { return r.shaper.Class("c").Stats.Overlimits.Load() == 1 })
+			trial.Await(t, "it waits", func() bool { return r.shaper.Class("c").Stats.Overlimits.Load() == 1 })
 			r.reload(lines(`deny = "127.0.0.1"`))
 			expect(t, waits, c.hello+c.denied)
-			until(t, "it is counted", func() bool { return r.service("l").stats.Ended[stats.Denied].Load() == 1 })
+			trial.Await(t, "it is counted", func() bool { return r.service("l").stats.Ended[stats.Denied].Load() == 1 })
 			select {
 			case <-conns:
 				t.Error("the upstream gets a connection")
@@ -289,7 +289,7 @@ func TestPasswordChanges(t *testing.T) {
 			send(t, open, c.login("old", server))
 			expect(t, open, c.granted)
 			upstream := next(t, conns)
-			until(t, "all sessions have begun", func() bool { return len(r.Sessions()) == 3 })
+			trial.Await(t, "all sessions have begun", func() bool { return len(r.Sessions()) == 3 })
 			if err := os.WriteFile(users, []byte("ann:"+hashOf(t, "new")), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -378,7 +378,7 @@ func TestLeavesDuringLogin(t *testing.T) {
 		users := filepath.Join(trial.Files(t, map[string]string{"users": "ann:" + hashOf(t, "secret")}), "users")
 		r := run(t, entryTo("connect", `allow = "127.0.0.1"`, fmt.Sprintf("users = %q", users)))
 		client := r.dial("l")
-		until(t, "the session has begun", func() bool { return len(r.sessions.all()) == 1 })
+		trial.Await(t, "the session has begun", func() bool { return len(r.sessions.all()) == 1 })
 		synctest.Wait()                                            // until it listens
 		r.one().do(func(s *tcpSession) { s.greeting.parse = nil }) // as it is meanwhile
 		reset(client)
@@ -476,7 +476,7 @@ func TestClientOfAForwardedRequestLeaves(t *testing.T) {
 			next(t, conns)
 			client := r.dialTLS("l", a.trusting())
 			send(t, client, request)
-			until(t, "it waits", func() bool { return r.shaper.Class("c").Stats.Overlimits.Load() == 1 })
+			trial.Await(t, "it waits", func() bool { return r.shaper.Class("c").Stats.Overlimits.Load() == 1 })
 			leave(client)
 			r.awaitEndOf(stats.Aborted, 1)
 		})
@@ -519,7 +519,7 @@ class = "there"
 		}
 		client.Close()
 		theirs.Close()
-		until(t, "the session ends", func() bool { return len(r.Sessions()) == 0 })
+		trial.Await(t, "the session ends", func() bool { return len(r.Sessions()) == 0 })
 	}
 }
 
@@ -533,6 +533,6 @@ func TestInsideAnEntry(t *testing.T) {
 		expect(t, client, dialects["connect"].granted)
 		send(t, client, "one\ntwo\n")
 		expect(t, next(t, conns), "one\ntwo\n")
-		until(t, "both messages count", func() bool { return r.sent("c", stats.Upstream).Messages.Load() == 2 })
+		trial.Await(t, "both messages count", func() bool { return r.sent("c", stats.Upstream).Messages.Load() == 2 })
 	})
 }

@@ -96,7 +96,7 @@ func TestRulesOnMessages(t *testing.T) {
 	client, upstream := r.open(conns)
 	send(t, client, submitFrom("bulk", 1)+submitFrom("otp1", 2)+submitFrom("bulk", 3))
 	expect(t, upstream, submitFrom("otp1", 2))
-	until(t, "bulk waits", func() bool { return r.shaper.Class("c").Backlog().Items == 2 })
+	trial.Await(t, "bulk waits", func() bool { return r.shaper.Class("c").Backlog().Items == 2 })
 	r.reload(exchanged("smpp", addr, "0 messages/s") + class("otp", "1000 messages/s") +
 		"[[rule]]\nsource_addr = \"*lk\"\nclass = \"otp\"\n")
 	send(t, client, submitFrom("bulk", 4))
@@ -118,7 +118,7 @@ func TestReloadFollowsRules(t *testing.T) {
 			client, upstream := r.open(conns)
 			old := r.shaper.Class("otp")
 			send(t, client, submitFrom("otp", 1)+submitFrom("otp", 2))
-			until(t, "both wait", func() bool { return old.Backlog().Items == 2 })
+			trial.Await(t, "both wait", func() bool { return old.Backlog().Items == 2 })
 			r.reload(open + after)
 			name := "otp"
 			if what == "renamed" {
@@ -196,7 +196,7 @@ func TestReloadWhileQueued(t *testing.T) {
 		r := run(t, text("back"))
 		first, at := r.open(conns)
 		second := r.dial("l")
-		until(t, "the second waits for its permit", func() bool { return len(r.Sessions()) == 2 })
+		trial.Await(t, "the second waits for its permit", func() bool { return len(r.Sessions()) == 2 })
 		old := r.shaper.Class("back")
 		r.reload(text("other"))
 		first.Close()
@@ -205,7 +205,7 @@ func TestReloadWhileQueued(t *testing.T) {
 		send(t, upstream, pdu(deliver, 0, 1, "")+pdu(deliver, 0, 2, "")+pdu(deliver, 0, 3, ""))
 		expect(t, second, pdu(deliver, 0, 1, "")+pdu(deliver, 0, 2, "")+pdu(deliver, 0, 3, ""))
 		other := r.shaper.Class("other")
-		until(t, "the answers count in other", func() bool { return other.Stats.Sent[stats.Downstream].Messages.Load() == 3 })
+		trial.Await(t, "the answers count in other", func() bool { return other.Stats.Sent[stats.Downstream].Messages.Load() == 3 })
 		if n := old.Stats.Sent[stats.Downstream].Messages.Load(); n != 0 {
 			t.Errorf("%q: %d count in the class before", per, n)
 		}
@@ -235,7 +235,7 @@ func TestBindLeavesLostClasses(t *testing.T) {
 		expect(t, client, pdu(submitResp, 0, uint32(2*n), "id\x00"))
 		send(t, client, submitFrom("bulk", uint32(2*n+1))) // the message that was found last
 		expect(t, upstream, submitFrom("bulk", uint32(2*n+1)))
-		until(t, "the lost class is left", func() bool { return used(n+1) == 0 })
+		trial.Await(t, "the lost class is left", func() bool { return used(n+1) == 0 })
 	}
 	client.Close()
 	upstream.Close()
@@ -250,7 +250,7 @@ func TestInFlight(t *testing.T) {
 	send(t, a, submitFrom("a", 1)+submitFrom("a", 2))
 	expect(t, toA, submitFrom("a", 1)+submitFrom("a", 2))
 	send(t, b, submitFrom("b", 1))
-	until(t, "the third waits", func() bool { return r.shaper.Class("c").Backlog().Items == 1 })
+	trial.Await(t, "the third waits", func() bool { return r.shaper.Class("c").Backlog().Items == 1 })
 	send(t, toA, pdu(submitResp, 0, 1, ""))
 	expect(t, toB, submitFrom("b", 1))
 	if n := r.shaper.Class("c").InFlight(); n != 2 {
@@ -384,7 +384,7 @@ func TestFoundMessageStaysWithItsRule(t *testing.T) {
 		client, _ := r.open(conns)
 		go io.WriteString(client, strings.Repeat(submitFrom("otp", 1), 40_000)) // until the client is reset
 		otp := r.shaper.Class("otp")
-		until(t, "the connection holds as much as it may", func() bool { return otp.Backlog().Items == 32768 })
+		trial.Await(t, "the connection holds as much as it may", func() bool { return otp.Backlog().Items == 32768 })
 		r.reload(keep)
 		time.Sleep(time.Minute)
 		if n := r.sent("c", stats.Upstream).Messages.Load(); n != 0 {
@@ -404,10 +404,10 @@ func TestRuleOutlastsItsClass(t *testing.T) {
 		client, _ := r.open(conns)
 		otp := r.shaper.Class("otp")
 		send(t, client, submitFrom("otp", 1)+submitFrom("otp", 2))
-		until(t, "both wait", func() bool { return otp.Backlog().Items == 2 })
+		trial.Await(t, "both wait", func() bool { return otp.Backlog().Items == 2 })
 		r.reload(keep + class("otp", kind) + listener("m", protocol, policy.Discard, "otp"))
 		send(t, client, submitFrom("otp", 3)+submitFrom("otp", 4))
-		until(t, "the others wait, too", func() bool { return otp.Backlog().Items == 4 })
+		trial.Await(t, "the others wait, too", func() bool { return otp.Backlog().Items == 4 })
 	}
 }
 
@@ -422,7 +422,7 @@ func TestAnswerArrivesBeforeAResetByUs(t *testing.T) {
 	expect(t, upstream, anAsk)
 	send(t, upstream, answer)
 	send(t, client, badAsk)
-	until(t, "it is seen", func() bool { return r.service("l").stats.Unframed.Read()["bad-host"] == 1 })
+	trial.Await(t, "it is seen", func() bool { return r.service("l").stats.Unframed.Read()["bad-host"] == 1 })
 	expect(t, client, answer)
 	expectReset(t, client)
 	r.awaitEnd(stats.Unframed, 1)
@@ -522,7 +522,7 @@ func TestRequests(t *testing.T) {
 	if len(times) != 20 || times[19].Sub(begin) < 190*time.Millisecond {
 		t.Errorf("%d requests since %v, at %v", len(times), begin, times)
 	}
-	until(t, "nothing is in flight", func() bool { return r.shaper.Class("c").InFlight() == 0 })
+	trial.Await(t, "nothing is in flight", func() bool { return r.shaper.Class("c").InFlight() == 0 })
 }
 
 // A request without room gets 429, in its place among pipelined ones. One that comes after
@@ -540,7 +540,7 @@ func requestsAreRefused(t *testing.T) {
 	r := run(t, exchanged("http", addr, "1 messages/s", `max_wait = "1ms"`))
 	client := r.dial("l")
 	send(t, client, "GET /slow HTTP/1.1\r\nHost: x\r\n\r\nPOST /full HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello")
-	until(t, "the second is refused", func() bool { return r.shaper.Class("c").Stats.Refused[stats.MaxWait].Items.Load() == 1 })
+	trial.Await(t, "the second is refused", func() bool { return r.shaper.Class("c").Stats.Refused[stats.MaxWait].Items.Load() == 1 })
 	close(slow)
 	in := bufio.NewReader(client)
 	first, err := http.ReadResponse(in, nil)
@@ -576,7 +576,7 @@ func TestRefusalsThatNobodyReads(t *testing.T) {
 	go io.WriteString(client, strings.Repeat("GET / HTTP/1.1\r\nHost: x\r\n\r\n", n))
 	refused := func() uint64 { return r.shaper.Class("c").Stats.Refused[stats.MaxWait].Items.Load() }
 	before, stood := refused(), 0
-	until(t, "the client waits", func() bool {
+	trial.Await(t, "the client waits", func() bool {
 		now := refused()
 		if stood++; now == 0 || now != before {
 			before, stood = now, 0
@@ -603,7 +603,7 @@ func TestUnansweredIsForgotten(t *testing.T) {
 	one := submitFrom("a", 1)
 	go io.WriteString(client, strings.Repeat(one, room+more))
 	expect(t, upstream, strings.Repeat(one, room))
-	until(t, "the rest waits", func() bool { return r.Sessions()[0].Waiting >= int64(more*len(one)) })
+	trial.Await(t, "the rest waits", func() bool { return r.Sessions()[0].Waiting >= int64(more*len(one)) })
 	for _, s := range r.sessions.all() {
 		s.(*tcpSession).do(func(s *tcpSession) { s.relay.tend(time.Now().Add(2 * time.Minute)) })
 	}
@@ -624,7 +624,7 @@ func TestReloadLetsGo(t *testing.T) {
 		r := run(t, exchanged(c.protocol, addr, "0 messages/s", `queue = "2 messages"`))
 		client, upstream := r.open(conns)
 		send(t, client, c.all)
-		until(t, "something waits", func() bool { return r.shaper.Class("c").Backlog().Items > 0 })
+		trial.Await(t, "something waits", func() bool { return r.shaper.Class("c").Backlog().Items > 0 })
 		r.reload(class("d", "10000 messages/s", `queue = "2 messages"`) + listener("l", c.protocol, addr, "d"))
 		expect(t, upstream, c.all)
 	}
@@ -637,7 +637,7 @@ func TestReloadWithoutReturnClass(t *testing.T) {
 	r := run(t, classes+class("back", "0 messages/s")+listener("l", "smpp", addr, "c", `return_class = "back"`))
 	client, upstream := r.open(conns)
 	send(t, upstream, pdu(deliver, 0, 1, "")+pdu(deliver, 0, 2, ""))
-	until(t, "both wait", func() bool { return r.shaper.Class("back").Backlog().Items == 2 })
+	trial.Await(t, "both wait", func() bool { return r.shaper.Class("back").Backlog().Items == 2 })
 	r.reload(classes + listener("l", "smpp", addr, "c"))
 	expect(t, client, pdu(deliver, 0, 1, "")+pdu(deliver, 0, 2, ""))
 }
@@ -649,7 +649,7 @@ func TestReloadRefuses(t *testing.T) {
 	r := run(t, exchanged("smpp", addr, "0 messages/s")+full)
 	client, _ := r.open(conns)
 	send(t, client, submitFrom("a", 1)+submitFrom("a", 2)+submitFrom("a", 3))
-	until(t, "all wait", func() bool { return r.shaper.Class("c").Backlog().Items == 3 })
+	trial.Await(t, "all wait", func() bool { return r.shaper.Class("c").Backlog().Items == 3 })
 	r.reload(full + listener("l", "smpp", addr, "d"))
 	expect(t, client, pdu(submitResp, 0x58, 2, "")+pdu(submitResp, 0x58, 3, ""))
 	d := r.shaper.Class("d")

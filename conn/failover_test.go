@@ -15,6 +15,7 @@ import (
 
 	"shaper/policy"
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 // second is the address of the second upstream of these tests, by which rules know it.
@@ -90,7 +91,7 @@ func TestFailOverChangesClass(t *testing.T) {
 			if n := r.sent("first", stats.Upstream).Bytes.Load(); n != 0 {
 				t.Errorf("the first class is charged for %d bytes", n)
 			}
-			until(t, "the second class is charged for all", func() bool { return r.sent("second", stats.Upstream).Bytes.Load() == 5 })
+			trial.Await(t, "the second class is charged for all", func() bool { return r.sent("second", stats.Upstream).Bytes.Load() == 5 })
 			if got := fmt.Sprint(r.failures(c.first)); got != fmt.Sprint(map[stats.Failure]uint64{c.why: 1}) {
 				t.Errorf("failures of the first upstream: %v", got)
 			}
@@ -131,7 +132,7 @@ func TestFailOverOfMessages(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]uint64{"first": 0, "second": 2, "urgent": 1} {
-		until(t, fmt.Sprintf("class %s has sent %d messages", name, want), func() bool { return r.sent(name, stats.Upstream).Messages.Load() == want })
+		trial.Await(t, fmt.Sprintf("class %s has sent %d messages", name, want), func() bool { return r.sent(name, stats.Upstream).Messages.Load() == want })
 		r.noneInFlight(name)
 	}
 }
@@ -145,7 +146,7 @@ func TestFailOverWaitsForTheOtherGap(t *testing.T) {
 	next(t, conns)
 	r.dial("l")
 	second := r.shaper.Class("second")
-	until(t, "the second session waits in the second class", func() bool { return second.Backlog().Items == 1 })
+	trial.Await(t, "the second session waits in the second class", func() bool { return second.Backlog().Items == 1 })
 	if len(conns) != 0 {
 		t.Error("two connections leave within a gap of an hour")
 	}
@@ -171,7 +172,7 @@ func TestFailOverWaitsForAPermit(t *testing.T) {
 	upstream := next(t, conns)
 	other := r.dial("l")
 	send(t, other, "patient")
-	until(t, "the other waits", func() bool {
+	trial.Await(t, "the other waits", func() bool {
 		return r.shaper.Class("second").Sessions() == 1 && len(r.Sessions()) == 2 && r.Sessions()[1].Class == "second"
 	})
 	if n := r.shaper.Class("first").Sessions(); n != 0 {
@@ -268,7 +269,7 @@ func TestClassifiedAddressIsDialled(t *testing.T) {
 	asked(t, questions).is(near, far)
 	upstream := next(t, nearConns)
 	r.dial("l")
-	until(t, "the other waits for the permit", func() bool { return r.shaper.Class("first").Stats.Overlimits.Load() == 1 })
+	trial.Await(t, "the other waits for the permit", func() bool { return r.shaper.Class("first").Stats.Overlimits.Load() == 1 })
 	asked(t, questions).is(far, near)
 	asked(t, questions) // now the answer before it is known
 	client.Close()
@@ -309,7 +310,7 @@ func TestFailOverOfTheWayBack(t *testing.T) {
 	upstream := next(t, conns)
 	send(t, upstream, "back")
 	expect(t, client, "back")
-	until(t, "the other class is charged", func() bool { return r.sent("other", stats.Downstream).Bytes.Load() == 4 })
+	trial.Await(t, "the other class is charged", func() bool { return r.sent("other", stats.Downstream).Bytes.Load() == 4 })
 	if n := r.sent("back", stats.Downstream).Bytes.Load(); n != 0 {
 		t.Errorf("class back has sent %d bytes", n)
 	}
@@ -325,7 +326,7 @@ func TestReloadDuringFailOver(t *testing.T) {
 	without, _, _ := strings.Cut(text, "[[rule]]")
 	r := run(t, without)
 	r.dial("l")
-	until(t, "it dials", func() bool { return len(r.Sessions()) == 1 })
+	trial.Await(t, "it dials", func() bool { return len(r.Sessions()) == 1 })
 	r.reload(text)
 	next(t, conns)
 	if got := r.Sessions()[0].Class; got != "second" {
@@ -341,7 +342,7 @@ func TestReloadTakesTheSecondClass(t *testing.T) {
 	r := run(t, text)
 	client := r.dial("l")
 	send(t, client, "x")
-	until(t, "it waits", func() bool { return r.shaper.Class("second").Backlog().Items == 1 })
+	trial.Await(t, "it waits", func() bool { return r.shaper.Class("second").Backlog().Items == 1 })
 	r.reload(strings.ReplaceAll(strings.ReplaceAll(text, "second", "third"), "0 connections/s", "10 connections/s"))
 	expect(t, next(t, conns), "x")
 	if one := r.Sessions()[0]; one.Class != "third" || one.Upstream != to {
@@ -355,7 +356,7 @@ func TestClientLeavesDuringFailOver(t *testing.T) {
 	r := run(t, pair("tcp", []string{closedPort(t), to}, class("first", fast), class("second", "0 connections/s", `overflow = "wait"`)))
 	client := r.dial("l")
 	second := r.shaper.Class("second")
-	until(t, "it waits", func() bool { return second.Backlog().Items == 1 })
+	trial.Await(t, "it waits", func() bool { return second.Backlog().Items == 1 })
 	reset(client)
 	r.awaitEnd(stats.Aborted, 1)
 	if second.Backlog().Items != 0 {
@@ -390,13 +391,13 @@ func TestFailOverTakesItsPermitInTheShadow(t *testing.T) {
 			classes := r.shade(two)
 			client := r.dial("l")
 			upstream := next(t, conns)
-			until(t, "it has its permit", func() bool { return classes["second"].Sessions() == 1 })
+			trial.Await(t, "it has its permit", func() bool { return classes["second"].Sessions() == 1 })
 			if n := classes["first"].Sessions(); n != 0 {
 				t.Errorf("%d sessions have a permit of the first class", n)
 			}
 			client.Close()
 			upstream.Close()
-			until(t, "it has given it back", func() bool { return classes["second"].Sessions() == 0 })
+			trial.Await(t, "it has given it back", func() bool { return classes["second"].Sessions() == 0 })
 		})
 	}
 }
@@ -426,7 +427,7 @@ func TestFailOversAreLoggedOnce(t *testing.T) {
 		r.dial("l")
 		next(t, conns)
 	}
-	until(t, "all are counted", func() bool { return r.failures(first)[stats.NotServed] == n })
+	trial.Await(t, "all are counted", func() bool { return r.failures(first)[stats.NotServed] == n })
 	if lines := strings.Count(r.log.String(), "failed over"); lines == 0 || lines > n/5 {
 		t.Errorf("%d lines are logged of %d fail-overs", lines, n)
 	}
@@ -441,7 +442,7 @@ func TestFailOverInOneClass(t *testing.T) {
 	if n := r.sent("c", stats.Upstream).Connections.Load(); n != 1 {
 		t.Errorf("%d connections are counted", n)
 	}
-	until(t, "the session has reached the third", func() bool { return r.Sessions()[0].UpstreamNumber == 3 })
+	trial.Await(t, "the session has reached the third", func() bool { return r.Sessions()[0].UpstreamNumber == 3 })
 }
 
 // serveTCP answers the connections of an upstream until the test ends.
@@ -467,9 +468,9 @@ func TestFailOverOfABucketLetsOthersIn(t *testing.T) {
 		pair("tcp", []string{silent(t), to}, class("first", fast, `parent = "above"`, `per = "connection"`), class("second", fast), `connect_timeout = "400ms"`)
 	r := run(t, text)
 	r.dial("l")
-	until(t, "one has the permit", func() bool { return r.shaper.Class("above").Sessions() == 1 })
+	trial.Await(t, "one has the permit", func() bool { return r.shaper.Class("above").Sessions() == 1 })
 	r.dial("l")
-	until(t, "two", func() bool { return len(r.Sessions()) == 2 })
+	trial.Await(t, "two", func() bool { return len(r.Sessions()) == 2 })
 	next(t, conns)
 	next(t, conns)
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 func TestRatelimit(t *testing.T) {
@@ -71,7 +72,7 @@ func TestFaultsDoNotFloodTheLog(t *testing.T) {
 		for range n {
 			c.fail(r)
 		}
-		until(t, "each is counted", func() bool {
+		trial.Await(t, "each is counted", func() bool {
 			ended := &r.service("l").stats.Ended
 			return ended[c.result].Load()+ended[stats.Aborted].Load() == n // a client that has left is no fault
 		})

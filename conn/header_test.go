@@ -125,7 +125,7 @@ func TestResetBeforeHeader(t *testing.T) {
 		r := run(t, toldPolicy(policy.Echo, accepting))
 		client := r.dial("l")
 		send(t, client, "PROXY ")
-		until(t, "there is a session", func() bool { return len(r.Sessions()) == 1 })
+		trial.Await(t, "there is a session", func() bool { return len(r.Sessions()) == 1 })
 		reset(client)
 		r.awaitEnd(stats.ResetByPeer, 1)
 	})
@@ -228,7 +228,7 @@ func TestSendProxyOverUDP(t *testing.T) {
 			server.WriteTo([]byte("answer"), from)
 			expect(t, client, "answer")
 		}
-		until(t, "the payload counts", func() bool { return r.sent("c", stats.Upstream).Bytes.Load() == 1206 })
+		trial.Await(t, "the payload counts", func() bool { return r.sent("c", stats.Upstream).Bytes.Load() == 1206 })
 		r.Shutdown(expired)
 	}
 }

@@ -230,7 +230,7 @@ func (r *rig) awaitEnd(result stats.Result, n uint64) {
 			}
 		}
 	}()
-	until(r.t, fmt.Sprintf("%d sessions have ended: %v", n, result), func() bool {
+	trial.Await(r.t, fmt.Sprintf("%d sessions have ended: %v", n, result), func() bool {
 		return sv.stats.Ended[result].Load() == n && sv.stats.Open.Load() == 0
 	})
 }
@@ -285,17 +285,6 @@ func (r *rig) expectRefused(listener string) {
 
 // patience is how long tests wait for what must happen, even on a busy machine.
 const patience = 4 * time.Minute
-
-// until polls a condition until it is true. It fails the test after patience.
-func until(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !cond(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Errorf("after %v this is still not true: %s", patience, what)
-			return
-		}
-	}
-}
 
 func openDescriptors(t testing.TB) int {
 	t.Helper()
@@ -432,7 +421,7 @@ func (r *rig) open(conns <-chan tcpConn) (client, upstream tcpConn) {
 	r.t.Helper()
 	client = r.dial("l")
 	upstream = next(r.t, conns)
-	until(r.t, "the session has its upstream", func() bool {
+	trial.Await(r.t, "the session has its upstream", func() bool {
 		return slices.ContainsFunc(r.Sessions(), func(s Session) bool {
 			return s.Client == client.LocalAddr().String() && s.Upstream != ""
 		})

@@ -8,6 +8,7 @@ import (
 
 	"shaper/policy"
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 // six lets six bytes of each key pass, and then next to nothing.
@@ -26,7 +27,7 @@ func bucketForEachSource(t *testing.T) {
 	toA := next(t, conns)
 	held := func(n int64) {
 		t.Helper()
-		until(t, "bytes wait", func() bool { return r.shaper.Class("c").Backlog().Items == n })
+		trial.Await(t, "bytes wait", func() bool { return r.shaper.Class("c").Backlog().Items == n })
 	}
 	send(t, a, "first!rest")
 	expect(t, toA, "first!")
@@ -80,7 +81,7 @@ func connectionsOfEachSource(t *testing.T) {
 	dialFrom(t, "127.0.0.1", r.addr("l"))
 	next(t, conns)
 	dialFrom(t, "127.0.0.1", r.addr("l"))
-	until(t, "the second waits", func() bool { return r.shaper.Class("c").Backlog().Items == 1 })
+	trial.Await(t, "the second waits", func() bool { return r.shaper.Class("c").Backlog().Items == 1 })
 	dialFrom(t, "127.0.0.2", r.addr("l"))
 	next(t, conns)
 	if n := r.shaper.Class("c").Backlog().Items; n != 1 {
@@ -129,8 +130,8 @@ func TestMoreClientsThanKeys(t *testing.T) {
 	for range 20 {
 		ask(dialUDP(t, r.addr("l")), "flood")
 	}
-	until(t, "the others share a bucket", func() bool { return shared.Stats.KeysShared.Load() == 20 })
-	until(t, "and have to wait for it", func() bool { return shared.Backlog().Items == 18 })
+	trial.Await(t, "the others share a bucket", func() bool { return shared.Stats.KeysShared.Load() == 20 })
+	trial.Await(t, "and have to wait for it", func() bool { return shared.Backlog().Items == 18 })
 	for _, c := range []*net.UDPConn{first, second} {
 		ask(c, "two")
 		expectDatagram(t, c, "two")
@@ -164,7 +165,7 @@ func TestBucketsOfEndingSessions(t *testing.T) {
 		for _, s := range r.Sessions() {
 			r.CloseSession(s.ID)
 		}
-		until(t, "nobody has joined", func() bool { return r.shaper.Class("c").Buckets().Keys(time.Now()) == 0 })
+		trial.Await(t, "nobody has joined", func() bool { return r.shaper.Class("c").Buckets().Keys(time.Now()) == 0 })
 	}
 }
 
@@ -180,7 +181,7 @@ func TestBucketOfAPanic(t *testing.T) {
 	set(&shadow{}) // which panics when it classifies
 	c := dialUDP(t, r.addr("l"))
 	c.Write([]byte("x"))
-	until(t, "the panic is logged", func() bool { return strings.Contains(r.log.String(), "datagram panicked") })
+	trial.Await(t, "the panic is logged", func() bool { return strings.Contains(r.log.String(), "datagram panicked") })
 	if n := r.shaper.Class("d").Buckets().Keys(time.Now()); n != 0 {
 		t.Errorf("%d buckets remain", n)
 	}

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"shaper/tests/trial"
 )
 
 // pduHead reads a PDU. It returns its fields, and its sender if it is a submit of submitFrom.
@@ -181,7 +183,7 @@ func TestNothingIsLostOrReordered(t *testing.T) {
 			t.Errorf("of %s the provider gets %d, not the %d in their order", from, len(provider.got[from]), len(sequences))
 		}
 	}
-	until(t, "nothing is in flight", func() bool { return r.shaper.Class("c").InFlight() == 0 })
+	trial.Await(t, "nothing is in flight", func() bool { return r.shaper.Class("c").InFlight() == 0 })
 }
 
 // wholePDUs returns the PDUs that begin in the first n bytes, at least one.

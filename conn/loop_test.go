@@ -10,6 +10,7 @@ import (
 
 	"shaper/policy"
 	"shaper/stats"
+	"shaper/tests/trial"
 	"shaper/upstream"
 )
 
@@ -41,7 +42,7 @@ func TestLoopIsRefused(t *testing.T) {
 			p.Listeners[0].Upstream = []string{c.upstream + ":" + port} // what Parse refuses must fail here, too
 			r.adopt(p)
 			r.expectRefused("l")
-			until(t, "the dial has failed", func() bool { return r.service("l").stats.Ended[stats.DialFailed].Load() > 0 })
+			trial.Await(t, "the dial has failed", func() bool { return r.service("l").stats.Ended[stats.DialFailed].Load() > 0 })
 			if !strings.Contains(r.log.String(), upstream.ErrLoop.Error()) {
 				t.Errorf("the log does not say so: %s", r.log)
 			}
@@ -124,7 +125,7 @@ func TestLoopOfTwoServers(t *testing.T) {
 	a.reload(udp("127.0.0.1:"+portB, fast, "max_sessions = 50", `listen = "127.0.0.1:`+portA+`"`))
 	b.reload(udp("127.0.0.1:"+portA, fast, "max_sessions = 50", `listen = "127.0.0.1:`+portB+`"`))
 	send(t, dialUDP(t, "127.0.0.1:"+portA), "round")
-	until(t, "it is dropped", func() bool {
+	trial.Await(t, "it is dropped", func() bool {
 		one, _ := a.dropped("c", stats.NoSession)
 		two, _ := b.dropped("c", stats.NoSession)
 		return one+two == 1
@@ -153,7 +154,7 @@ func TestLoopOfDatagramsIsRefused(t *testing.T) {
 		r.adopt(p)
 		c := dialUDP(t, "127.0.0.1:"+port)
 		var n atomic.Int64
-		until(t, "the loop is refused", func() bool { // a name must be resolved first
+		trial.Await(t, "the loop is refused", func() bool { // a name must be resolved first
 			c.Write([]byte("x"))
 			n.Add(1)
 			items, _ := r.dropped("c", stats.NoSession)

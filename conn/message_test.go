@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 // noneInFlight checks that exactly nothing of a class is in flight.
@@ -76,7 +77,7 @@ func TestEndsInAnswer(t *testing.T) {
 	expect(t, upstream, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	const head = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n"
 	send(t, upstream, head+"abc")
-	until(t, "the answer waits", func() bool { return r.shaper.Class("back").Backlog().Items == 1 })
+	trial.Await(t, "the answer waits", func() bool { return r.shaper.Class("back").Backlog().Items == 1 })
 	reset(client)
 	r.awaitEnd(stats.ResetByPeer, 1)
 	r.noneInFlight("c")
@@ -100,7 +101,7 @@ func TestReloadRefusesBody(t *testing.T) {
 	r := run(t, exchanged("http", addr, "0 messages/s", `overflow = "refuse"`))
 	client, upstream := r.open(conns)
 	send(t, client, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc")
-	until(t, "it waits", func() bool { return r.shaper.Class("c").Backlog().Items == 1 })
+	trial.Await(t, "it waits", func() bool { return r.shaper.Class("c").Backlog().Items == 1 })
 	r.reload(class("d", "0 messages/s", `max_wait = "1ms"`, `overflow = "refuse"`) + listener("l", "http", addr, "d"))
 	send(t, client, "GET /next HTTP/1.1\r\nHost: x\r\n\r\n")
 	in := bufio.NewReader(client)
@@ -123,7 +124,7 @@ func TestBodyOfWhatIsInFlight(t *testing.T) {
 	send(t, a, head)
 	expect(t, toA, head)
 	send(t, b, next)
-	until(t, "the next one waits", func() bool { return r.shaper.Class("c").Backlog().Items == 1 })
+	trial.Await(t, "the next one waits", func() bool { return r.shaper.Class("c").Backlog().Items == 1 })
 	send(t, a, "abc")
 	expect(t, toA, "abc")
 	const answer = "HTTP/1.1 204 No Content\r\n\r\n"

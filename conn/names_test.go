@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 // hang is a name server that never answers.
@@ -21,7 +22,7 @@ func hang(ctx context.Context) ([]netip.AddrPort, error) {
 func TestHangingNamesHoldUpNobody(t *testing.T) {
 	virtually(t, func(t *testing.T) {
 		r := besideHangingNames(t, class("c", fast), "3s", 20)
-		until(t, "they end", func() bool { return r.service("l").stats.Ended[stats.DialFailed].Load() == 20 })
+		trial.Await(t, "they end", func() bool { return r.service("l").stats.Ended[stats.DialFailed].Load() == 20 })
 	})
 }
 
@@ -45,7 +46,7 @@ func besideHangingNames(t *testing.T, policy, timeout string, n int) *rig {
 	for range n {
 		r.dial("l")
 	}
-	until(t, "they wait for the name", func() bool { return len(r.Sessions()) == n })
+	trial.Await(t, "they wait for the name", func() bool { return len(r.Sessions()) == n })
 	for range n {
 		client := r.dial("sound")
 		send(t, client, "x")
@@ -72,7 +73,7 @@ func TestNameOfDatagramsComesBack(t *testing.T) {
 	client := dialUDP(t, r.addr("u"))
 	send(t, client, "lost")
 	<-asked
-	until(t, "the log says why", func() bool { return strings.Contains(r.log.String(), errNotKnown.Error()) })
+	trial.Await(t, "the log says why", func() bool { return strings.Contains(r.log.String(), errNotKnown.Error()) })
 	r.meaning(func(context.Context) ([]netip.AddrPort, error) {
 		return []netip.AddrPort{netip.MustParseAddrPort(upstream.LocalAddr().String())}, nil
 	})
@@ -82,7 +83,7 @@ func TestNameOfDatagramsComesBack(t *testing.T) {
 			close(arrived)
 		}
 	}()
-	until(t, "a datagram arrives", func() bool {
+	trial.Await(t, "a datagram arrives", func() bool {
 		client.Write([]byte("x"))
 		select {
 		case <-arrived:

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 // overHTTP is a policy: http listener "l" to the name "test:1", with more lines in its
@@ -45,7 +46,7 @@ func TestRequestsAskForTheUpstream(t *testing.T) {
 			"/4 HTTP/1.0\r\n", "/4 HTTP/1.0\r\nHost: test:1\r\n").Replace(asked)
 		send(t, client, asked)
 		expect(t, next(t, conns), want)
-		until(t, "what left is counted", func() bool { return r.sent("c", stats.Upstream).Messages.Load() == 4 })
+		trial.Await(t, "what left is counted", func() bool { return r.sent("c", stats.Upstream).Messages.Load() == 4 })
 		if n := r.sent("c", stats.Upstream).Bytes.Load(); n != uint64(len(want)) {
 			t.Errorf("%d bytes are counted, want %d", n, len(want))
 		}
@@ -92,7 +93,7 @@ func TestRuleByHostSeesTheClient(t *testing.T) {
 	r.reload(overHTTP(fast, `host = "other.example"`) + class("named", fast) + "[[rule]]\nhost = \"mine.example\"\nclass = \"named\"\n")
 	send(t, r.dial("l"), "GET / HTTP/1.1\r\nHost: mine.example\r\n\r\n")
 	expect(t, next(t, conns), "GET / HTTP/1.1\r\nHost: other.example\r\n\r\n")
-	until(t, "it is counted in that class", func() bool { return r.sent("named", stats.Upstream).Messages.Load() == 1 })
+	trial.Await(t, "it is counted in that class", func() bool { return r.sent("named", stats.Upstream).Messages.Load() == 1 })
 }
 
 // Redirects to the upstream lead back to shaper. Nothing else of an answer changes.

@@ -9,6 +9,7 @@ import (
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 // A brief member has nothing in hand until it is open. Then so many items come to their turns too late to be sent.
@@ -72,10 +73,10 @@ func TestPerishedLeavesLater(t *testing.T) {
 				for _, one := range c.text {
 					send(t, client, string(one))
 				}
-				until(t, "all wait", func() bool { return r.shaper.Class("c").Backlog().Items == int64(len(c.text)) })
+				trial.Await(t, "all wait", func() bool { return r.shaper.Class("c").Backlog().Items == int64(len(c.text)) })
 			} else {
 				send(t, r.dial("l"), c.text)
-				until(t, "it waits", waits)
+				trial.Await(t, "it waits", waits)
 			}
 			member.open.Store(true)
 			r.shaper.Told("c", "")
@@ -89,7 +90,7 @@ func TestPerishedLeavesLater(t *testing.T) {
 			if n, least := member.turns.Load(), int64(perish+1); n < least {
 				t.Errorf("%d items have had their turns, want %d at least", n, least)
 			}
-			until(t, "nothing waits", func() bool { return !waits() && r.Sessions()[0].Waiting == 0 })
+			trial.Await(t, "nothing waits", func() bool { return !waits() && r.Sessions()[0].Waiting == 0 })
 		})
 	}
 }
@@ -101,7 +102,7 @@ func TestPerishedOfAnEndedSession(t *testing.T) {
 	r.reload("[fleet.prod]\naddress = \"127.0.0.1:1\"\n" + class("c", "1000 packets/s", `shared = "prod"`) + listener("l", "udp", policy.Discard, "c"))
 	c := r.shaper.Class("c")
 	send(t, dialUDP(t, r.addr("l")), "abc")
-	until(t, "it waits", func() bool { return c.Backlog().Items == 1 })
+	trial.Await(t, "it waits", func() bool { return c.Backlog().Items == 1 })
 	member.open.Store(true)
 	it := c.Release(time.Now())
 	if it == nil {
@@ -126,15 +127,15 @@ func TestPerishedJumpsNoOtherQueue(t *testing.T) {
 	r.reload("[fleet.prod]\naddress = \"127.0.0.1:1\"\n" + class("c", "1000 packets/s", `shared = "prod"`) + text("c", "0 packets/s"))
 	c, d := r.shaper.Class("c"), r.shaper.Class("d")
 	send(t, dialUDP(t, r.addr("l")), "second")
-	until(t, "one waits", func() bool { return c.Backlog().Items == 1 })
+	trial.Await(t, "one waits", func() bool { return c.Backlog().Items == 1 })
 	send(t, dialUDP(t, r.addr("m")), "first")
-	until(t, "and one in the other class", func() bool { return d.Backlog().Items == 1 })
+	trial.Await(t, "and one in the other class", func() bool { return d.Backlog().Items == 1 })
 	member.open.Store(true)
 	it := c.Release(time.Now())
 	member.open.Store(false)
 	it.Owner.Leave(time.Now())
 	r.reload(text("d", "0 packets/s"))
-	until(t, "both wait there", func() bool { return d.Backlog().Items == 2 })
+	trial.Await(t, "both wait there", func() bool { return d.Backlog().Items == 2 })
 	r.reload(text("d", "1000 packets/s"))
 	expect(t, upstream, "first")
 	expect(t, upstream, "second")

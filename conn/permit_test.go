@@ -6,6 +6,7 @@ import (
 
 	"shaper/policy"
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 // If max_connections of a class are open, the next session waits until one ends. The bound of
@@ -24,7 +25,7 @@ func TestMaxConnections(t *testing.T) {
 	expect(t, other, "x")
 	third := r.dial("l")
 	send(t, third, "third")
-	until(t, "it waits", func() bool { return len(r.Sessions()) == 3 })
+	trial.Await(t, "it waits", func() bool { return len(r.Sessions()) == 3 })
 	if n := r.shaper.Class("p").Sessions(); n != 2 || len(conns) != 0 {
 		t.Errorf("%d are open", n)
 	}
@@ -34,7 +35,7 @@ func TestMaxConnections(t *testing.T) {
 
 	fourth := r.dial("l")
 	send(t, fourth, "fourth")
-	until(t, "it waits", func() bool { return len(r.Sessions()) == 3 })
+	trial.Await(t, "it waits", func() bool { return len(r.Sessions()) == 3 })
 	r.reload(text("3"))
 	expect(t, next(t, conns), "fourth")
 }
@@ -72,7 +73,7 @@ func reconnectingAtOnce(t *testing.T) {
 		began := time.Now()
 		second := r.dial("l")
 		send(t, second, "again")
-		until(t, "it waits", func() bool { return len(r.Sessions()) == 2 })
+		trial.Await(t, "it waits", func() bool { return len(r.Sessions()) == 2 })
 		ended := make(chan struct{})
 		time.AfterFunc(c.ends-time.Since(began), func() { first.Close(); upstream.Close(); close(ended) })
 		if c.refused {
@@ -88,7 +89,7 @@ func reconnectingAtOnce(t *testing.T) {
 			}
 		}
 		<-ended
-		until(t, "the first has ended", func() bool { return r.service("l").stats.Ended[stats.OK].Load() == 1 })
+		trial.Await(t, "the first has ended", func() bool { return r.service("l").stats.Ended[stats.OK].Load() == 1 })
 		refused := r.shaper.Class("c").Stats.Refused[stats.QueueFull].Items.Load()
 		if got := refused == 1; got != c.refused || refused > 1 {
 			t.Errorf("the first ends after %v: %d are counted as refused", c.ends, refused)
@@ -104,9 +105,9 @@ func TestResetWhileWaitingForAPermit(t *testing.T) {
 	send(t, first, "1")
 	send(t, third, "3")
 	upstream := next(t, conns)
-	until(t, "two wait", func() bool { return len(r.Sessions()) == 3 })
+	trial.Await(t, "two wait", func() bool { return len(r.Sessions()) == 3 })
 	reset(second)
-	until(t, "one has left", func() bool { return r.service("m").stats.Ended[stats.Aborted].Load() == 1 })
+	trial.Await(t, "one has left", func() bool { return r.service("m").stats.Ended[stats.Aborted].Load() == 1 })
 	reset(first)
 	expectReset(t, upstream)
 	expect(t, next(t, conns), "3")
@@ -120,11 +121,11 @@ func TestMaxConnectionsOfDatagrams(t *testing.T) {
 	send(t, first, "x")
 	expectDatagram(t, first, "x")
 	send(t, second, "y")
-	until(t, "it is dropped", func() bool { n, _ := r.dropped("c", stats.NoSession); return n == 1 })
+	trial.Await(t, "it is dropped", func() bool { n, _ := r.dropped("c", stats.NoSession); return n == 1 })
 	if got := &r.service("l").stats.Ended; got[stats.Overflow].Load() != 1 || got[stats.DialFailed].Load() != 0 {
 		t.Error("it does not count as refused")
 	}
-	until(t, "the first has ended", func() bool { return len(r.Sessions()) == 0 })
+	trial.Await(t, "the first has ended", func() bool { return len(r.Sessions()) == 0 })
 	send(t, second, "z")
 	expectDatagram(t, second, "z")
 }
@@ -138,20 +139,20 @@ func permitsOfARemovedClass(t *testing.T) {
 	r.open(conns)
 	waits := r.dial("l")
 	send(t, waits, "waits")
-	until(t, "it waits", func() bool { return len(r.Sessions()) == 2 })
+	trial.Await(t, "it waits", func() bool { return len(r.Sessions()) == 2 })
 	r.reload(class("d", fast, "max_connections = 2") + listener("l", "tcp", addr, "d"))
 	expect(t, next(t, conns), "waits")
 	if n := r.shaper.Class("d").Sessions(); n != 2 {
 		t.Errorf("%d are open in the new class", n)
 	}
 	third := r.dial("l")
-	until(t, "the third waits", func() bool { return len(r.Sessions()) == 3 })
+	trial.Await(t, "the third waits", func() bool { return len(r.Sessions()) == 3 })
 	time.Sleep(20 * time.Millisecond) // nothing may happen meanwhile
 	if n := r.shaper.Class("d").Sessions(); n != 2 {
 		t.Errorf("%d are open in the new class", n)
 	}
 	reset(third) // otherwise it gets a permit when the others end
-	until(t, "it has left", func() bool { return len(r.Sessions()) == 2 })
+	trial.Await(t, "it has left", func() bool { return len(r.Sessions()) == 2 })
 }
 
 // A client that has sent a FIN and nothing else stops waiting after leaveGrace. A client stops
@@ -174,7 +175,7 @@ func leavingTheQueueForAPermit(t *testing.T) {
 		first, upstream := r.open(conns)
 		second := r.dial("l")
 		send(t, second, test.sends)
-		until(t, "it waits", func() bool { return len(r.Sessions()) == 2 })
+		trial.Await(t, "it waits", func() bool { return len(r.Sessions()) == 2 })
 		test.leaves(second)
 		r.awaitEndOf(test.result, 1)
 		send(t, first, "still here")
@@ -196,7 +197,7 @@ func waitingForAPermitWithAnEnd(t *testing.T) {
 	second := r.dial("l")
 	send(t, second, "request")
 	second.CloseWrite()
-	until(t, "it waits", func() bool { return len(r.Sessions()) == 2 })
+	trial.Await(t, "it waits", func() bool { return len(r.Sessions()) == 2 })
 	time.Sleep(leaveGrace + 100*time.Millisecond) // nothing may happen meanwhile
 	first.Close()
 	upstream.Close()
@@ -218,7 +219,7 @@ func shutdownWithWaiters(t *testing.T) {
 	for range n {
 		send(t, r.dial("l"), "x")
 	}
-	until(t, "all wait", func() bool { return len(r.Sessions()) == n+1 })
+	trial.Await(t, "all wait", func() bool { return len(r.Sessions()) == n+1 })
 	if reset := r.Shutdown(expired); reset != n+1 {
 		t.Errorf("%d are reset", reset)
 	}
@@ -236,7 +237,7 @@ func TestReloadKeepsTheOrder(t *testing.T) {
 	for i := range n {
 		c := r.dial("l")
 		send(t, c, string(rune('A'+i)))
-		until(t, "it waits", func() bool { return len(r.Sessions()) == i+2 })
+		trial.Await(t, "it waits", func() bool { return len(r.Sessions()) == i+2 })
 		defer c.Close()
 	}
 	r.reload(class("d", fast, "max_connections = 1") + listener("l", "tcp", addr, "d"))

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"shaper/shaper"
+	"shaper/tests/trial"
 )
 
 // Probe works before there is a policy, and any number of times. It leaves neither sessions
@@ -21,14 +22,14 @@ func TestProbe(t *testing.T) {
 	if err := r.Probe(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "its session has ended", func() bool { return len(r.Sessions()) == 0 })
+	trial.Await(t, "its session has ended", func() bool { return len(r.Sessions()) == 0 })
 	before := openDescriptors(t)
 	for range 20 {
 		if err := r.Probe(within(patience)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	until(t, "nothing remains", func() bool { return len(r.Sessions()) == 0 && openDescriptors(t) <= before })
+	trial.Await(t, "nothing remains", func() bool { return len(r.Sessions()) == 0 && openDescriptors(t) <= before })
 	if n := len(r.Listeners()); n != 0 {
 		t.Errorf("it shows as %d listeners", n)
 	}
@@ -56,7 +57,7 @@ func TestProbeNoticesThePacer(t *testing.T) {
 		}
 	}
 	s.Shutdown(expired)
-	until(t, "all descriptors are closed", func() bool { return openDescriptors(t) <= before })
+	trial.Await(t, "all descriptors are closed", func() bool { return openDescriptors(t) <= before })
 }
 
 // Other processes cannot fill up the socket of Probe: it accepts only this process.

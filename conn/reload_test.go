@@ -45,8 +45,8 @@ func TestRenamedListenerKeepsItsSocket(t *testing.T) {
 		t.Errorf("the sessions belong to %v", names)
 	}
 	before.Close()
-	until(t, "the old service ends its session", func() bool { return old.stats.Ended[stats.OK].Load() == 1 })
-	until(t, "nobody is inside the old gate", func() bool {
+	trial.Await(t, "the old service ends its session", func() bool { return old.stats.Ended[stats.OK].Load() == 1 })
+	trial.Await(t, "nobody is inside the old gate", func() bool {
 		old.gate.mu.Lock()
 		defer old.gate.mu.Unlock()
 		return old.gate.inside == 0
@@ -74,7 +74,7 @@ func TestCarriedOutlastsTheListener(t *testing.T) {
 	r.reload(other)
 	check("the listener has gone")
 	client.Close()
-	until(t, "the session has ended", func() bool { return r.Carried().Ended == 1 && len(r.Sessions()) == 0 })
+	trial.Await(t, "the session has ended", func() bool { return r.Carried().Ended == 1 && len(r.Sessions()) == 0 })
 	want.Open, want.Ended = 0, 1
 	for range 2 { // the first forgets the listener
 		r.reload(other)
@@ -139,7 +139,7 @@ func TestRemovedClass(t *testing.T) {
 	if got := r.Sessions()[0].Class; got != "d" {
 		t.Errorf("the session is in %q, want d", got)
 	}
-	until(t, "the bytes are counted where they went", func() bool { return r.sent("d", stats.Upstream).Bytes.Load() == 5 })
+	trial.Await(t, "the bytes are counted where they went", func() bool { return r.sent("d", stats.Upstream).Bytes.Load() == 5 })
 }
 
 // A class that now counts connections limits no bytes. Its sessions go where the new rules put
@@ -203,7 +203,7 @@ func TestMaxSessionsOutlastTheListener(t *testing.T) {
 	r.reload(keep)
 	second.Close()
 	third.Close()
-	until(t, "all have ended", func() bool { return len(r.Sessions()) == 0 })
+	trial.Await(t, "all have ended", func() bool { return len(r.Sessions()) == 0 })
 	r.reload(keep)
 	if n := len(r.retired); n != 0 {
 		t.Errorf("%d listeners are kept", n)

@@ -13,6 +13,7 @@ import (
 
 	"shaper/sock"
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 // upload is a request whose body is not sent, and early its answer: a server that refuses the body sends
@@ -39,7 +40,7 @@ func earlyAnswer(t *testing.T, protocol string) {
 	send(t, client, upload)
 	expect(t, upstream, upload)
 	send(t, client, "body")
-	until(t, "the upstream has a part of the body", func() bool { return r.Sessions()[0].Upward == uint64(len(upload)+4) })
+	trial.Await(t, "the upstream has a part of the body", func() bool { return r.Sessions()[0].Upward == uint64(len(upload)+4) })
 	r.one().do(func(s *tcpSession) { // whose lock holds up the pollers
 		send(t, client, "more")
 		send(t, upstream, early)
@@ -61,7 +62,7 @@ func earlyAnswer(t *testing.T, protocol string) {
 func awaitReset(t *testing.T, end sock.End) {
 	t.Helper()
 	fd := int32(end.(*sock.Socket).Descriptor)
-	until(t, "the reset has arrived", func() bool {
+	trial.Await(t, "the reset has arrived", func() bool {
 		p := []unix.PollFd{{Fd: fd}}
 		unix.Poll(p, 0)
 		return p[0].Revents&unix.POLLHUP != 0

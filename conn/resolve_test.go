@@ -13,6 +13,7 @@ import (
 	"shaper/policy"
 	"shaper/sock"
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 // question is a lookup of the name "test:1" that waits for its answer.
@@ -103,10 +104,21 @@ func (r *rig) look(f func(t *tcpSession)) {
 	}
 }
 
+// awaitRetry waits until a session has no descriptor to dial with, and waits for its next try.
+func (r *rig) awaitRetry() {
+	r.t.Helper()
+	trial.Await(r.t, "a session lacks a descriptor", func() (lacks bool) {
+		for _, s := range r.sessions.all() {
+			s.(*tcpSession).do(func(t *tcpSession) { lacks = lacks || t.stage == connecting && t.dialling.clock.timer != nil })
+		}
+		return lacks
+	})
+}
+
 // awaitStage waits until the session that began first is in a stage.
 func (r *rig) awaitStage(want stage) {
 	r.t.Helper()
-	until(r.t, fmt.Sprintf("the session is in stage %d", want), func() (is bool) {
+	trial.Await(r.t, fmt.Sprintf("the session is in stage %d", want), func() (is bool) {
 		r.look(func(t *tcpSession) { is = t.stage == want })
 		return is
 	})
@@ -169,7 +181,7 @@ func TestHangingSecondNameHoldsUpNobody(t *testing.T) {
 		r.dial("l")
 	}
 	asked(t, questions) // for all of them
-	until(t, "they wait for the name", func() bool { return len(r.Sessions()) == n })
+	trial.Await(t, "they wait for the name", func() bool { return len(r.Sessions()) == n })
 	for range n {
 		r.dial("sound")
 		next(t, conns)
@@ -285,12 +297,12 @@ func TestPermitDuringResolve(t *testing.T) {
 	first := r.dial("l")
 	q := asked(t, questions)
 	send(t, r.dial("l"), "second")
-	until(t, "the second waits for the permit", func() bool { return r.shaper.Class("c").Stats.Overlimits.Load() == 1 })
+	trial.Await(t, "the second waits for the permit", func() bool { return r.shaper.Class("c").Stats.Overlimits.Load() == 1 })
 	if len(questions) != 0 || r.shaper.Class("c").Sessions() != 1 {
 		t.Error("the second does not wait")
 	}
 	reset(first)
-	until(t, "the first has ended", func() bool { return len(r.Sessions()) == 1 })
+	trial.Await(t, "the first has ended", func() bool { return len(r.Sessions()) == 1 })
 	q.is(to) // the second may have joined the lookup of the first before that ended
 	answerAll(t, questions, to)
 	expect(t, next(t, conns), "second")
@@ -308,7 +320,7 @@ func TestNameMovesDuringTheWait(t *testing.T) {
 	asked(t, questions).is(near)
 	upstream := next(t, nearConns)
 	send(t, r.dial("l"), "moved")
-	until(t, "the other waits for the permit", func() bool { return r.shaper.Class("first").Stats.Overlimits.Load() == 1 })
+	trial.Await(t, "the other waits for the permit", func() bool { return r.shaper.Class("first").Stats.Overlimits.Load() == 1 })
 	asked(t, questions).is(far)
 	asked(t, questions) // now the answer before it is known
 	client.Close()
@@ -329,10 +341,7 @@ func TestResolvedWithoutDescriptors(t *testing.T) {
 	q := asked(t, questions)
 	restore := withoutDescriptors(t)
 	q.is(to)
-	until(t, "it lacks a descriptor", func() (lacks bool) {
-		r.look(func(t *tcpSession) { lacks = t.stage == connecting && t.dialling.clock.timer != nil })
-		return lacks
-	})
+	r.awaitRetry()
 	restore()
 	send(t, client, "x")
 	expect(t, next(t, conns), "x")

@@ -15,6 +15,7 @@ import (
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 // shade runs a policy in the shadow, and returns its classes.
@@ -59,7 +60,7 @@ func TestShadowPolicy(t *testing.T) {
 	second := r.dial("l")
 	next(t, conns)
 	send(t, second, "x")
-	until(t, "the second session would wait, too", func() bool { return tight.Overlimits.Load() == 2 })
+	trial.Await(t, "the second session would wait, too", func() bool { return tight.Overlimits.Load() == 2 })
 
 	r.Shadow(nil, nil)
 	before := tight.Overlimits.Load()
@@ -101,7 +102,7 @@ func TestShadowPolicyOfQueuesInBytes(t *testing.T) {
 	dropped := &c.Dropped[stats.QueueFull].Items
 	for n := range uint64(10) {
 		live.Write(datagram)
-		until(t, "it has left, waits or is dropped", func() bool {
+		trial.Await(t, "it has left, waits or is dropped", func() bool {
 			return c.Sent[stats.Upstream].Packets.Load()+uint64(class.Backlog().Items)+dropped.Load() == n+1
 		})
 	}
@@ -138,7 +139,7 @@ func TestShadowPolicyCatchesUp(t *testing.T) {
 		open.Write([]byte("x"))
 		expectDatagram(t, open, "x")
 	}
-	until(t, "the copies leave", func() bool { return classes["c"].Backlog().Items == 0 })
+	trial.Await(t, "the copies leave", func() bool { return classes["c"].Backlog().Items == 0 })
 }
 
 // Buckets of a policy in the shadow go with their sessions, and with the policy.
@@ -155,7 +156,7 @@ func TestShadowPolicyLeavesNothing(t *testing.T) {
 		t.Errorf("%d buckets, want 2", n)
 	}
 	reset(other)
-	until(t, "its bucket is given up", func() bool { return classes["c"].Buckets().Keys(time.Now()) == 1 })
+	trial.Await(t, "its bucket is given up", func() bool { return classes["c"].Buckets().Keys(time.Now()) == 1 })
 	again := r.shade(text)
 	if n, m := classes["c"].Buckets().Keys(time.Now()), again["c"].Buckets().Keys(time.Now()); n != 0 || m != 1 {
 		t.Errorf("%d buckets of the old policy and %d of the new one, want 0 and 1", n, m)
@@ -286,7 +287,7 @@ func messagesThatWait(t *testing.T, r *rig, conns <-chan tcpConn, counts func() 
 	t.Helper()
 	step := func(n int, want [2]counted) {
 		t.Helper()
-		until(t, fmt.Sprintf("step %d: %v", n, want), func() bool { return counts() == want })
+		trial.Await(t, fmt.Sprintf("step %d: %v", n, want), func() bool { return counts() == want })
 	}
 	client, upstream := r.open(conns)
 	messages := ""
@@ -322,14 +323,14 @@ func TestShadowPolicyOfKeys(t *testing.T) {
 		for i, from := range []string{"a", "b", "a", "a", "c", "b"} {
 			send(t, client, submitFrom(from, uint32(i)))
 		}
-		until(t, "three of six wait", func() bool { return c.Backlog().Items == 3 && c.InFlight() == 3 })
+		trial.Await(t, "three of six wait", func() bool { return c.Backlog().Items == 3 && c.InFlight() == 3 })
 		if n := c.Buckets().Keys(time.Now()); n != 3 {
 			t.Errorf("in force %v: %d keys, want 3", inForce, n)
 		}
 		client.SetLinger(0)
 		client.Close()
 		if inForce {
-			until(t, "only what they owe is remembered", func() bool { return c.Backlog().Items == 0 && c.Buckets().Keys(time.Now().Add(2*time.Hour)) == 0 })
+			trial.Await(t, "only what they owe is remembered", func() bool { return c.Backlog().Items == 0 && c.Buckets().Keys(time.Now().Add(2*time.Hour)) == 0 })
 		}
 	}
 }
@@ -396,7 +397,7 @@ func TestShadowPolicyOfPipelines(t *testing.T) {
 	for n, want := range []int{1, 0} {
 		send(t, upstream, answer)
 		expect(t, client, answer)
-		until(t, "it is answered", func() bool { return r.shaper.Class("any").InFlight() == want })
+		trial.Await(t, "it is answered", func() bool { return r.shaper.Class("any").InFlight() == want })
 		c.Status().CatchUp(time.Now().Add(time.Hour))
 		if got := c.InFlight(); got != want {
 			t.Errorf("after %d answers %d would be in flight, want %d", n+1, got, want)
@@ -415,14 +416,14 @@ func TestShadowPolicyOfRequestsThatWait(t *testing.T) {
 	}
 	shade()
 	send(t, client, request+request)
-	until(t, "one waits", func() bool { return r.shaper.Class("any").Backlog().Items == 1 })
+	trial.Await(t, "one waits", func() bool { return r.shaper.Class("any").Backlog().Items == 1 })
 	c := shade()
 	send(t, client, request)
 	expect(t, upstream, request+request+request)
 	for n, want := range []int{1, 1, 0} {
 		send(t, upstream, answer)
 		expect(t, client, answer)
-		until(t, "it is answered", func() bool { return r.shaper.Class("any").InFlight() == 2-n })
+		trial.Await(t, "it is answered", func() bool { return r.shaper.Class("any").InFlight() == 2-n })
 		c.Status().CatchUp(time.Now().Add(time.Hour))
 		if got := c.InFlight(); got != want {
 			t.Errorf("after %d answers %d would be in flight, want %d", n+1, got, want)
@@ -441,9 +442,9 @@ func TestShadowPolicyOfSessionsThatEnd(t *testing.T) {
 	overflow := func(r *rig, c *shaper.Class, client tcpConn) {
 		t.Helper()
 		send(t, client, "1\n2\n3\n")
-		until(t, "two wait", func() bool { return c.Backlog().Items == 2 })
+		trial.Await(t, "two wait", func() bool { return c.Backlog().Items == 2 })
 		send(t, client, "4\n")
-		until(t, "nothing waits any more", func() bool { return c.Backlog().Items == 0 })
+		trial.Await(t, "nothing waits any more", func() bool { return c.Backlog().Items == 0 })
 	}
 	addr, conns := listen(t)
 	inForce := run(t, limits+listener("l", "lines", addr, "c"))

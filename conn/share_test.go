@@ -14,6 +14,7 @@ import (
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
+	"shaper/tests/trial"
 	"shaper/unit"
 )
 
@@ -82,9 +83,9 @@ func TestRefusedWhileWaiting(t *testing.T) {
 			refused := uint64(0)
 			for i, text := range one.send {
 				send(t, client, text)
-				until(t, "it waits", func() bool { return class.Backlog().Items > 0 })
+				trial.Await(t, "it waits", func() bool { return class.Backlog().Items > 0 })
 				refused += one.messages[i]
-				until(t, "it is refused, and counted", func() bool {
+				trial.Await(t, "it is refused, and counted", func() bool {
 					r.shaper.Told("c", "")
 					return class.Stats.Refused[stats.MaxWait].Items.Load() == refused
 				})
@@ -172,9 +173,9 @@ func TestDroppedWhileWaiting(t *testing.T) {
 	for range 5 {
 		send(t, c, "12345")
 	}
-	until(t, "they wait", func() bool { return r.shaper.Class("c").Backlog().Items == 5 })
+	trial.Await(t, "they wait", func() bool { return r.shaper.Class("c").Backlog().Items == 5 })
 	r.shaper.Told("c", "")
-	until(t, "they are dropped", func() bool {
+	trial.Await(t, "they are dropped", func() bool {
 		items, n := r.dropped("c", stats.MaxWait)
 		return items == 5 && n == 25
 	})
@@ -182,7 +183,7 @@ func TestDroppedWhileWaiting(t *testing.T) {
 		t.Errorf("%d bytes wait", n)
 	}
 	client := r.dial("m")
-	until(t, "it waits", func() bool { return r.shaper.Class("d").Backlog().Items == 1 })
+	trial.Await(t, "it waits", func() bool { return r.shaper.Class("d").Backlog().Items == 1 })
 	r.shaper.Told("d", "")
 	if p, err := io.ReadAll(client); len(p) > 0 {
 		t.Errorf("%q, %v, want that the connection ends", p, err)

@@ -66,7 +66,7 @@ func TestShutdownResetsAtTheDeadline(t *testing.T) {
 	datagrams := dialUDP(t, r.addr("u"))
 	send(t, datagrams, "x")
 	to := expectDatagram(t, up, "x")
-	until(t, "all have sessions", func() bool { return len(r.Sessions()) == 3 })
+	trial.Await(t, "all have sessions", func() bool { return len(r.Sessions()) == 3 })
 
 	stop := make(chan struct{})
 	var chatter sync.WaitGroup
@@ -178,7 +178,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	until(t, "there is load", func() bool { return r.service("l").stats.Ended[stats.OK].Load() > 50 })
+	trial.Await(t, "there is load", func() bool { return r.service("l").stats.Ended[stats.OK].Load() > 50 })
 	r.Shutdown(within(100 * time.Millisecond))
 	clients.Wait()
 	if n := r.service("l").stats.Open.Load(); n != 0 {
@@ -190,7 +190,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 func TestShutdownDuringLookup(t *testing.T) {
 	r := run(t, udp("host.invalid:53", fast))
 	send(t, dialUDP(t, r.addr("l")), "x")
-	until(t, "there is no session for it", func() bool { n, _ := r.dropped("c", stats.NoSession); return n == 1 })
+	trial.Await(t, "there is no session for it", func() bool { n, _ := r.dropped("c", stats.NoSession); return n == 1 })
 	watch, start := trial.Begin(), time.Now()
 	r.Shutdown(expired)
 	watch.Below(t, "the stop", time.Since(start), 2*time.Second)
@@ -289,7 +289,7 @@ func TestShutdownResetsIdleSessions(t *testing.T) {
 	reset := make(chan int, 1)
 	youngest.mu.Lock() // the reset of all waits at its first session
 	go func() { reset <- r.Shutdown(expired) }()
-	until(t, "it stops", r.stopping.Load)
+	trial.Await(t, "it stops", r.stopping.Load)
 	idle.tend(time.Now())
 	youngest.mu.Unlock()
 	if n := <-reset; n != 2 {

@@ -17,6 +17,7 @@ import (
 
 	"shaper/policy"
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 // A FIN leaves after the bytes that wait, and the other direction goes on.
@@ -167,7 +168,7 @@ func resetWhileWaiting(t *testing.T) {
 // awaitWaiting waits until the only session holds so many bytes.
 func (r *rig) awaitWaiting(n int64) {
 	r.t.Helper()
-	until(r.t, "bytes wait", func() bool { return len(r.Sessions()) == 1 && r.Sessions()[0].Waiting == n })
+	trial.Await(r.t, "bytes wait", func() bool { return len(r.Sessions()) == 1 && r.Sessions()[0].Waiting == n })
 }
 
 // The same if the upstream, and not the class, holds the bytes up.
@@ -296,7 +297,7 @@ func stalledReader(t *testing.T) {
 
 func (r *rig) awaitEndOf(result stats.Result, n uint64) {
 	r.t.Helper()
-	until(r.t, "ended: "+result.String(), func() bool { return r.service("l").stats.Ended[result].Load() == n })
+	trial.Await(r.t, "ended: "+result.String(), func() bool { return r.service("l").stats.Ended[result].Load() == n })
 }
 
 // breakDirection makes a direction of the only session panic when it is driven next.
@@ -322,7 +323,7 @@ func TestPanicEndsOneSession(t *testing.T) {
 	other, otherUpstream := r.open(conns)
 	r.meaning(func(context.Context) ([]netip.AddrPort, error) { panic("in the dial") })
 	r.expectRefused("name")
-	until(t, "it has ended", func() bool { return r.service("name").stats.Ended[stats.DialFailed].Load() == 1 })
+	trial.Await(t, "it has ended", func() bool { return r.service("name").stats.Ended[stats.DialFailed].Load() == 1 })
 
 	send(t, other, "alive")
 	expect(t, otherUpstream, "alive")
@@ -479,13 +480,13 @@ func TestPanicElsewhere(t *testing.T) {
 	r.awaitEndOf(stats.Panicked, 1)
 	r.meaning(func(context.Context) ([]netip.AddrPort, error) { panic("in the lookup") })
 	r.reload(class("c", fast) + listener("l", "tcp", policy.Discard, "c") + listener("u", "udp", "test:1", "c"))
-	until(t, "the panic is logged", func() bool { return strings.Contains(r.log.String(), "in the lookup") })
-	until(t, "the lookup is over", func() bool {
+	trial.Await(t, "the panic is logged", func() bool { return strings.Contains(r.log.String(), "in the lookup") })
+	trial.Await(t, "the lookup is over", func() bool {
 		_, _, err := r.names.Seen("test:1")
 		return err != nil
 	})
 	send(t, dialUDP(t, r.addr("u")), "x")
-	until(t, "it has no upstream", func() bool { return r.service("u").stats.Ended[stats.DialFailed].Load() == 1 })
+	trial.Await(t, "it has no upstream", func() bool { return r.service("u").stats.Ended[stats.DialFailed].Load() == 1 })
 	send(t, other, "x")
 	expectReset(t, other)
 	r.awaitEndOf(stats.Panicked, 2)
@@ -500,7 +501,7 @@ func TestSessionEndsWithBytesInAPipe(t *testing.T) {
 	client, upstream := r.open(conns)
 	fill(t, client) // until nobody takes more bytes
 	one := r.one()
-	until(t, "bytes are held", func() bool { return one.info().Waiting > 0 })
+	trial.Await(t, "bytes are held", func() bool { return one.info().Waiting > 0 })
 	held := uint64(one.info().Waiting)
 	if len(r.pipes) != pipes-1 {
 		t.Errorf("%d of %d pipes are free", len(r.pipes), pipes)

@@ -17,6 +17,7 @@ import (
 
 	"shaper/sock"
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 // An end leaves as an end after the bytes, and the other direction goes on, whichever side has
@@ -177,7 +178,7 @@ func resetWhenRead(t *testing.T, r *rig, upstream tcpConn) {
 	t.Helper()
 	awaitArrival(t, upstream)
 	reset(upstream)
-	until(t, "the session knows", func() (broken bool) {
+	trial.Await(t, "the session knows", func() (broken bool) {
 		r.sessions.all()[0].(*tcpSession).do(func(s *tcpSession) { broken = s.upstream.Broken })
 		return broken
 	})
@@ -190,7 +191,7 @@ func awaitArrival(t *testing.T, c tcpConn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "all has arrived", func() (arrived bool) {
+	trial.Await(t, "all has arrived", func() (arrived bool) {
 		raw.Control(func(fd uintptr) { arrived = sock.Descriptor(fd).Unsent() == 0 })
 		return arrived
 	})
@@ -208,14 +209,14 @@ func TestTLSResetSeenByAWrite(t *testing.T) {
 	send(t, upstream, string(noise(100_000)))
 	awaitArrival(t, upstream.tcp)
 	s := r.sessions.all()[0].(*tcpSession)
-	until(t, "the answer waits", func() (waits bool) {
+	trial.Await(t, "the answer waits", func() (waits bool) {
 		s.do(func(s *tcpSession) { waits = s.down.waiting })
 		return waits
 	})
 	s.do(func(s *tcpSession) { // whose lock holds up the poller
 		s.poller.Revisit(s)
 		reset(upstream.tcp)
-		until(t, "a write has failed", func() bool {
+		trial.Await(t, "a write has failed", func() bool {
 			s.upstream.end.Write([]byte("x"))
 			return s.upstream.end.(*tlsEnd).tunnel.writeErr.Load() != nil
 		})
@@ -273,7 +274,7 @@ func TestTLSResetWhileWaiting(t *testing.T) {
 	s := runSecure(t, "0B/s", `idle_timeout = "1s"`)
 	client, upstream := s.ends()
 	go client.Write(make([]byte, 4<<20))
-	until(t, "bytes wait", func() bool { all := s.Sessions(); return len(all) == 1 && all[0].Waiting > 0 })
+	trial.Await(t, "bytes wait", func() bool { all := s.Sessions(); return len(all) == 1 && all[0].Waiting > 0 })
 	reset(client.tcp)
 	expectReset(t, upstream)
 	s.awaitEnd(stats.ResetByPeer, 1)
@@ -303,7 +304,7 @@ func TestTLSIsCutWhileBytesWait(t *testing.T) {
 	client.tcp.CloseWrite()
 	s.awaitTunnels(1)
 	send(t, upstream, "an answer")
-	until(t, "the client takes nothing more", func() (shut bool) {
+	trial.Await(t, "the client takes nothing more", func() (shut bool) {
 		s.one().do(func(t *tcpSession) { shut = t.down.shut })
 		return shut
 	})
@@ -333,7 +334,7 @@ func TestTLSDrainBeforeAllIsRead(t *testing.T) {
 	expect(t, client, answer)
 	r.one().do(func(s *tcpSession) { // whose lock holds up the poller
 		send(t, client, anAsk)
-		until(t, "the request has arrived", func() bool {
+		trial.Await(t, "the request has arrived", func() bool {
 			n, _ := s.client.end.Peek(make([]byte, 1))
 			return n > 0
 		})
@@ -360,7 +361,7 @@ func TestTLSIsClosed(t *testing.T) {
 
 	mute := s.dial("l")
 	client, upstream = s.ends()
-	until(t, "both sessions are there", func() bool { return len(s.Sessions()) == 2 })
+	trial.Await(t, "both sessions are there", func() bool { return len(s.Sessions()) == 2 })
 	if n := s.Shutdown(expired); n != 2 {
 		t.Errorf("%d sessions are reset, want 2", n)
 	}
@@ -409,7 +410,7 @@ func TestTLSDrainEnds(t *testing.T) {
 	client.CloseWrite()
 	expectEOF(t, upstream)
 	go upstream.Write(make([]byte, 64<<20))
-	until(t, "bytes are on the way", func() bool { all := s.Sessions(); return len(all) == 1 && all[0].Downward > 1<<20 })
+	trial.Await(t, "bytes are on the way", func() bool { all := s.Sessions(); return len(all) == 1 && all[0].Downward > 1<<20 })
 	upstream.SetWriteDeadline(time.Unix(1, 0)) // it writes no more
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
@@ -447,7 +448,7 @@ func TestTLSOfARefusedClientEnds(t *testing.T) {
 // awaitTunnels waits until there are so many tunnels.
 func (r *rig) awaitTunnels(n int) {
 	r.t.Helper()
-	until(r.t, fmt.Sprintf("there are %d tunnels", n), func() bool { return len(r.sessions.sending()) == n })
+	trial.Await(r.t, fmt.Sprintf("there are %d tunnels", n), func() bool { return len(r.sessions.sending()) == n })
 }
 
 // A stop does not wait for a client that was told of the end of its session, and does not close. What the
@@ -457,7 +458,7 @@ func TestTLSDrainOfASilentClient(t *testing.T) {
 	r, client, server := askOverTLS(t)
 	answer := "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 100_000)
 	send(t, server, answer)
-	until(t, "the answer has left", func() bool { return r.Sessions()[0].Downward == uint64(len(answer)) })
+	trial.Await(t, "the answer has left", func() bool { return r.Sessions()[0].Downward == uint64(len(answer)) })
 	if n := r.Shutdown(within(lingerTime)); n != 0 {
 		t.Errorf("%d sessions are reset", n)
 	}
@@ -509,7 +510,7 @@ func TestTLSEndsInEveryWay(t *testing.T) {
 		})
 	}
 	clients.Wait()
-	until(t, "all sessions have ended", func() bool {
+	trial.Await(t, "all sessions have ended", func() bool {
 		return len(s.sessions.all()) == 0 && len(s.sessions.sending()) == 0
 	})
 	close(stop)

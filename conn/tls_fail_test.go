@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 // A client whose handshake fails is reset, counted and logged.
@@ -194,7 +195,7 @@ func TestTLSWithoutDescriptors(t *testing.T) {
 		return c
 	}
 	second := tls.Client(dial(), s.trusting())
-	until(t, "its session is there", func() bool { return len(s.Sessions()) == 2 })
+	trial.Await(t, "its session is there", func() bool { return len(s.Sessions()) == 2 })
 	time.Sleep(100 * time.Millisecond) // it fails and retries meanwhile
 	send(t, client, "others go on")
 	expect(t, upstream, "others go on")
@@ -205,7 +206,7 @@ func TestTLSWithoutDescriptors(t *testing.T) {
 	third := dial()
 	expectReset(t, third)
 	restore()
-	until(t, "it is counted", func() bool { return s.service("l").stats.Ended[stats.TLSFailed].Load() == 1 })
+	trial.Await(t, "it is counted", func() bool { return s.service("l").stats.Ended[stats.TLSFailed].Load() == 1 })
 	if log := s.log.String(); !strings.Contains(log, "too many open files") {
 		t.Errorf("the log is\n%s", log)
 	}
@@ -239,7 +240,7 @@ func TestTLSPanic(t *testing.T) {
 	client, upstream := s.ends()
 	s.service("l").terms.Load().secure.client.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { panic("in a handshake") }
 	shake(s.rig, s.trusting())
-	until(t, "it is counted", func() bool { return s.service("l").stats.Ended[stats.Panicked].Load() == 1 })
+	trial.Await(t, "it is counted", func() bool { return s.service("l").stats.Ended[stats.Panicked].Load() == 1 })
 	send(t, client, "alive")
 	expect(t, upstream, "alive")
 	if !strings.Contains(s.log.String(), "in a handshake") {

@@ -17,6 +17,7 @@ import (
 	"shaper/shaper"
 	"shaper/sock"
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 // sendTrain sends datagrams of one size as one train (UDP_SEGMENT), as fast senders do.
@@ -68,7 +69,7 @@ func TestTrainsPass(t *testing.T) {
 			}
 			for name, dir := range map[string]stats.Direction{"c": stats.Upstream, "back": stats.Downstream} {
 				v := r.sent(name, dir)
-				until(t, "all are counted", func() bool { return v.Packets.Load() == uint64(sent) && v.Bytes.Load() == uint64(sum) })
+				trial.Await(t, "all are counted", func() bool { return v.Packets.Load() == uint64(sent) && v.Bytes.Load() == uint64(sum) })
 			}
 		})
 	}
@@ -134,7 +135,7 @@ func TestTrainWaits(t *testing.T) {
 	class := r.shaper.Class("c")
 	for i, want := range []int64{30, 60, 70, 70} {
 		sendTrain(t, c, bytes.Repeat([]byte{byte(i)}, 29*1000+500), 1000)
-		until(t, "they wait, or are dropped", func() bool {
+		trial.Await(t, "they wait, or are dropped", func() bool {
 			items, _ := r.dropped("c", stats.QueueFull)
 			return class.Backlog().Items == want && items == uint64(30*(i+1))-uint64(want)
 		})

@@ -86,7 +86,7 @@ func TestSessionsOfClients(t *testing.T) {
 	expectDatagram(t, one, "to one")
 	expectDatagram(t, two, "to two")
 	var all []Session
-	until(t, "all is counted", func() bool {
+	trial.Await(t, "all is counted", func() bool {
 		all = r.Sessions()
 		return len(all) == 2 && all[0].Upward+all[1].Upward == 15 && all[0].Downward+all[1].Downward == 12
 	})
@@ -110,7 +110,7 @@ func TestSizesOfDatagrams(t *testing.T) {
 			expectDatagram(t, c, data)
 		}
 		for _, dir := range []*stats.Volume{r.sent("c", stats.Upstream), r.sent("back", stats.Downstream)} {
-			until(t, "all are counted", func() bool { return dir.Packets.Load() == 4 && dir.Bytes.Load() == 65508 })
+			trial.Await(t, "all are counted", func() bool { return dir.Packets.Load() == 4 && dir.Bytes.Load() == 65508 })
 		}
 	}
 }
@@ -138,7 +138,7 @@ func TestUnreachableUpstream(t *testing.T) {
 	c := dialUDP(t, r.addr("l"))
 	for i := range 20 {
 		send(t, c, "lost")
-		until(t, "it is sent", func() bool { return r.sent("c", stats.Upstream).Packets.Load() == uint64(i+1) })
+		trial.Await(t, "it is sent", func() bool { return r.sent("c", stats.Upstream).Packets.Load() == uint64(i+1) })
 	}
 	id := r.Sessions()[0].ID
 	upstream := bindUDP(t, at)
@@ -164,7 +164,7 @@ func TestFloodOfClients(t *testing.T) {
 	for range 50 {
 		send(t, dialUDP(t, r.addr("l")), "flood")
 	}
-	until(t, "the others are counted", func() bool {
+	trial.Await(t, "the others are counted", func() bool {
 		items, n := r.dropped("c", stats.NoSession)
 		return items == 50 && n == 250
 	})
@@ -186,7 +186,7 @@ func TestDescriptorsOfDatagramSessions(t *testing.T) {
 	for range 5 {
 		send(t, dialUDP(t, r.addr("l")), "x")
 	}
-	until(t, "three have no session", func() bool { n, _ := r.dropped("c", stats.NoSession); return n == 3 })
+	trial.Await(t, "three have no session", func() bool { n, _ := r.dropped("c", stats.NoSession); return n == 3 })
 	if !strings.Contains(r.log.String(), errDescriptors.Error()) {
 		t.Errorf("the log does not say why: %s", r.log)
 	}
@@ -197,7 +197,7 @@ func TestDescriptorsOfDatagramSessions(t *testing.T) {
 		r.CloseSession(one.ID)
 	}
 	send(t, dialUDP(t, r.addr("l")), "again")
-	until(t, "there is room again", func() bool { return len(r.Sessions()) == 1 })
+	trial.Await(t, "there is room again", func() bool { return len(r.Sessions()) == 1 })
 }
 
 // A session may be ended before it is registered: its socket knows it already. Nothing of it stays, and
@@ -244,8 +244,8 @@ func TestRemovedSocketOfDatagrams(t *testing.T) {
 	r.reload(class("c", fast) + keep)
 	upstream.WriteToUDPAddrPort([]byte("late"), from)
 	expectDatagram(t, c, "late")
-	until(t, "the session has ended", func() bool { return sv.stats.Ended[stats.OK].Load() == 1 })
-	until(t, "the socket is forgotten", func() bool {
+	trial.Await(t, "the session has ended", func() bool { return sv.stats.Ended[stats.OK].Load() == 1 })
+	trial.Await(t, "the socket is forgotten", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return len(r.closing) == 0
@@ -289,7 +289,7 @@ func TestRemovedSocketOfDatagramsComesBack(t *testing.T) {
 	}
 	one.up.pending.Add(-1)
 	r.reload(without)
-	until(t, "the session has ended", func() bool { return len(r.Sessions()) == 0 })
+	trial.Await(t, "the session has ended", func() bool { return len(r.Sessions()) == 0 })
 	bindUDP(t, "127.0.0.1:"+port) // the address is free
 	r.reload(without)
 	if n := len(r.closing); n != 0 {
@@ -316,7 +316,7 @@ func TestForgedSourceOfDatagram(t *testing.T) {
 	for _, source := range sources {
 		forge(t, netip.MustParseAddrPort(source), l, "ping")
 	}
-	until(t, "they are dropped", func() bool {
+	trial.Await(t, "they are dropped", func() bool {
 		n, _ := r.dropped("c", stats.NoSession)
 		return n == uint64(len(sources))
 	})
@@ -370,7 +370,7 @@ func TestDestinationOfDatagramSession(t *testing.T) {
 	}
 	r := run(t, class("gone", fast)+listener("l", "udp", a, "gone"))
 	send(t, dialUDP(t, r.addr("l")), "x")
-	until(t, "there is a session", func() bool { return len(r.Sessions()) == 1 })
+	trial.Await(t, "there is a session", func() bool { return len(r.Sessions()) == 1 })
 	r.reload(text(b, ""))
 	if got := r.Sessions()[0].Class; got != "a" {
 		t.Errorf("the session is in %q, want a", got)
@@ -384,7 +384,7 @@ func TestPanicInDatagramSession(t *testing.T) {
 	r := run(t, udp(policy.Discard, "20 packets/s"))
 	other := dialUDP(t, r.addr("l"))
 	send(t, other, "x")
-	until(t, "there is a session", func() bool { return len(r.Sessions()) == 1 })
+	trial.Await(t, "there is a session", func() bool { return len(r.Sessions()) == 1 })
 	sv, socket := r.service("l"), r.sessions.all()[0].(*udpSession).socket
 	for i, gap := range []time.Duration{60 * time.Millisecond, 0} {
 		time.Sleep(gap) // after that, a datagram leaves at once
@@ -402,7 +402,7 @@ func TestPanicInDatagramSession(t *testing.T) {
 	}
 	sent := r.sent("c", stats.Upstream).Packets.Load()
 	send(t, other, "x")
-	until(t, "the other goes on", func() bool { return r.sent("c", stats.Upstream).Packets.Load() > sent })
+	trial.Await(t, "the other goes on", func() bool { return r.sent("c", stats.Upstream).Packets.Load() > sent })
 	if n := strings.Count(r.log.String(), "in sendmmsg"); n != 2 {
 		t.Errorf("%d panics are logged, want 2", n)
 	}
@@ -481,7 +481,7 @@ func TestEchoOfDatagrams(t *testing.T) {
 	for i := range 100 {
 		expectDatagram(t, c, fmt.Sprint(i))
 	}
-	until(t, "all are counted, both ways", func() bool {
+	trial.Await(t, "all are counted, both ways", func() bool {
 		return r.sent("c", stats.Upstream).Packets.Load() == 100 && r.sent("back", stats.Downstream).Packets.Load() == 100
 	})
 }
@@ -495,7 +495,7 @@ func TestRefusedDatagramsEject(t *testing.T) {
 	r := run(t, class("c", fast)+fmt.Sprintf("[listener.l]\nlisten = \"127.0.0.1:0\"\nprotocol = \"udp\"\nclass = \"c\"\nbalance = \"round-robin\"\nupstream = [%q, %q]\n",
 		refuses, upstream.LocalAddr()))
 	send(t, dialUDP(t, r.addr("l")), "lost")
-	until(t, "the address that refuses is ejected", func() bool { return r.Upstreams()[0].State == "ejected" })
+	trial.Await(t, "the address that refuses is ejected", func() bool { return r.Upstreams()[0].State == "ejected" })
 	for _, text := range []string{"one", "two", "three", "four"} {
 		send(t, dialUDP(t, r.addr("l")), text)
 		expectDatagram(t, upstream, text)
@@ -521,7 +521,7 @@ func TestSendAfterUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	send(t, c, "lost")
-	until(t, "the kernel holds an error", func() (held bool) {
+	trial.Await(t, "the kernel holds an error", func() (held bool) {
 		raw.Control(func(fd uintptr) {
 			poll := []unix.PollFd{{Fd: int32(fd)}}
 			n, _ := unix.Poll(poll, 0)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"shaper/stats"
+	"shaper/tests/trial"
 	"shaper/web"
 )
 
@@ -41,7 +42,7 @@ func waitBeneath(t *testing.T) *process {
 	if _, err := io.WriteString(conn, "one\ntwo\n"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the second message waits", func() bool { return p.class(t, "bulk").BacklogItems == 1 })
+	trial.Await(t, "the second message waits", func() bool { return p.class(t, "bulk").BacklogItems == 1 })
 	return p
 }
 
@@ -63,7 +64,7 @@ func (p *process) row(name string) (of web.Class) {
 // Whoever shows classes says for how long something has waited in each of them, and beneath it.
 func TestOldestIsShown(t *testing.T) {
 	p := waitBeneath(t)
-	eventually(t, "it has waited for a millisecond", func() bool { return p.class(t, "bulk").Oldest >= stats.Seconds(time.Millisecond) })
+	trial.Await(t, "it has waited for a millisecond", func() bool { return p.class(t, "bulk").Oldest >= stats.Seconds(time.Millisecond) })
 	one, err := firstOf[ClassView](p, "class/account")
 	if err != nil {
 		t.Fatal(err)

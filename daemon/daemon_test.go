@@ -44,7 +44,7 @@ func TestStatus(t *testing.T) {
 func TestTotalsAreThoseOfSessions(t *testing.T) {
 	p := begin(t, strings.Replace(base, "[class.slow]\n", "[class.account]\nrate = \"1MiB/s\"\n[class.slow]\nparent = \"account\"\n", 1))
 	p.dial("echo") // it has no return_class
-	eventually(t, "both directions are counted", func() bool { return p.mustStatus().Totals.Sent[stats.Downstream].Bytes == 1 })
+	trial.Await(t, "both directions are counted", func() bool { return p.mustStatus().Totals.Sent[stats.Downstream].Bytes == 1 })
 	sessions, err := p.Sessions(t.Context())
 	if err != nil || len(sessions) != 1 {
 		t.Fatalf("%v, %v", sessions, err)
@@ -75,7 +75,7 @@ func TestPunctual(t *testing.T) {
 	if p.mustStatus().Pacers.Punctual {
 		t.Error("shaper is punctual although the policy says otherwise")
 	}
-	eventually(t, "a connection has waited, and is counted", func() bool {
+	trial.Await(t, "a connection has waited, and is counted", func() bool {
 		c, err := net.Dial("tcp", p.address("echo"))
 		if err != nil {
 			t.Fatal(err)
@@ -166,7 +166,7 @@ func TestBlockedClass(t *testing.T) {
 	}
 	defer c.Close()
 	c.Write([]byte("waits"))
-	eventually(t, "a backlog that never drains", func() bool {
+	trial.Await(t, "a backlog that never drains", func() bool {
 		all, err := p.Classes(t.Context())
 		return err == nil && all[2].BacklogBytes == 5 && all[2].Drain == stats.Never
 	})
@@ -273,7 +273,7 @@ func TestReloadMovesEndpoints(t *testing.T) {
 	if code, _ := get(t, "http://"+s.HTTP+"/readyz"); code != 200 {
 		t.Errorf("readyz is %d", code)
 	}
-	eventually(t, "the old endpoints are closed", func() bool {
+	trial.Await(t, "the old endpoints are closed", func() bool {
 		_, err := p.Status(t.Context())
 		_, errHTTP := net.Dial("tcp", old)
 		return errors.Is(err, ErrUnreachable) && errHTTP != nil
@@ -291,8 +291,8 @@ func TestHangup(t *testing.T) {
 	p := begin(t, base)
 	p.edit(`"64KiB/s"`, `"1mbit"`)
 	p.signals <- syscall.SIGHUP
-	eventually(t, "the new rate", func() bool { return p.rate("slow") == "1mbit" })
-	eventually(t, "the log says who", func() bool { return strings.Contains(p.log.String(), "msg=reload by=signal") })
+	trial.Await(t, "the new rate", func() bool { return p.rate("slow") == "1mbit" })
+	trial.Await(t, "the log says who", func() bool { return strings.Contains(p.log.String(), "msg=reload by=signal") })
 }
 
 // A hang-up brings the control socket back if somebody has removed its file.
@@ -306,7 +306,7 @@ func TestHangupBringsTheControlSocketBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.signals <- syscall.SIGHUP
-	eventually(t, "the control socket", func() bool {
+	trial.Await(t, "the control socket", func() bool {
 		_, err := p.Status(t.Context())
 		return err == nil
 	})
@@ -368,7 +368,7 @@ func TestRollbackOverTheSocket(t *testing.T) {
 	if _, err := p.Reload(t.Context(), 50*time.Millisecond); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "the rollback", func() bool { return p.rate("slow") == "1mbit" })
+	trial.Await(t, "the rollback", func() bool { return p.rate("slow") == "1mbit" })
 }
 
 func TestExplain(t *testing.T) {
@@ -413,11 +413,11 @@ func TestDrain(t *testing.T) {
 	p := begin(t, base)
 	c, echo := p.dial("echo"), p.address("echo")
 	p.signals <- syscall.SIGTERM
-	eventually(t, "draining", func() bool { return p.mustStatus().State == Draining })
+	trial.Await(t, "draining", func() bool { return p.mustStatus().State == Draining })
 	if code, body := get(t, "http://"+p.first.HTTP+"/readyz"); code != 503 || body != "draining\n" {
 		t.Errorf("readyz is %d %s", code, body)
 	}
-	eventually(t, "the listener is closed", func() bool { _, err := net.Dial("tcp", echo); return err != nil })
+	trial.Await(t, "the listener is closed", func() bool { _, err := net.Dial("tcp", echo); return err != nil })
 	if _, err := p.Reload(t.Context(), 0); CodeOf(err) != CodeState {
 		t.Errorf("a reload meanwhile: %v", err)
 	}
@@ -454,7 +454,7 @@ func TestSecondSignal(t *testing.T) {
 	p := begin(t, base) // its drain time is a minute
 	p.dial("echo")
 	p.signals <- syscall.SIGTERM
-	eventually(t, "draining", func() bool { return p.mustStatus().State == Draining })
+	trial.Await(t, "draining", func() bool { return p.mustStatus().State == Draining })
 	p.signals <- syscall.SIGHUP // not a second signal
 	p.signals <- syscall.SIGINT
 	if err := p.await(); err != nil {

@@ -18,6 +18,7 @@ import (
 	"shaper/shaper"
 	"shaper/state"
 	"shaper/stats"
+	"shaper/tests/trial"
 	"shaper/unit"
 )
 
@@ -241,7 +242,7 @@ func TestExplainNamesTheWorstLimit(t *testing.T) {
 		}
 		defer m.Close()
 		one.members = append(one.members, m)
-		eventually(t, "a call fails", func() bool {
+		trial.Await(t, "a call fails", func() bool {
 			status, _, err := m.Status()
 			return err != nil && status.Mode != fleet.FromStore
 		})

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"io"
 	"log/slog"
 	"net"
@@ -144,7 +143,7 @@ func (p *process) dial(listener string) net.Conn {
 	p.t.Cleanup(func() { c.Close() })
 	before := p.mustStatus().Totals.Sent[stats.Upstream].Bytes
 	p.pass(c)
-	eventually(p.t, "the byte is counted", func() bool { // a moment after it has departed
+	trial.Await(p.t, "the byte is counted", func() bool { // a moment after it has departed
 		return p.mustStatus().Totals.Sent[stats.Upstream].Bytes > before
 	})
 	return c
@@ -175,22 +174,6 @@ func (p *process) rate(class string) string {
 	}
 	p.t.Fatalf("there is no class %q", class)
 	return ""
-}
-
-// eventually waits until a condition holds that another goroutine brings about.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("this never happens: %s", what)
-		case <-tick.C:
-		}
-	}
 }
 
 // get returns the status and body of a page.

@@ -12,6 +12,7 @@ import (
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
+	"shaper/tests/trial"
 	"shaper/unit"
 	"shaper/web"
 )
@@ -44,7 +45,7 @@ func (p *process) status() Status {
 // awaitSample waits until the dashboard has taken its first sample of the classes.
 func (p *process) awaitSample(class string) {
 	p.t.Helper()
-	eventually(p.t, "a sample is taken", func() bool {
+	trial.Await(p.t, "a sample is taken", func() bool {
 		first, err := firstOf[ClassView](p, "class/"+class)
 		return err == nil && len(first.View.Curves.Times) == 1
 	})

@@ -14,6 +14,7 @@ import (
 	"shaper/policy"
 	"shaper/simulate"
 	"shaper/stats"
+	"shaper/tests/trial"
 )
 
 // Live traffic, a policy in the shadow, a simulation, and explain with and without a daemon put
@@ -44,7 +45,7 @@ func TestAllReadTheSameRules(t *testing.T) {
 				}
 				before, would := live.messagesOf(t), live.wouldWait(t)
 				conn.Write(wire(said, uint32(i+2)))
-				eventually(t, fmt.Sprintf("class %s sends %+v", want, said), func() bool { return live.messagesOf(t)[want] == before[want]+1 })
+				trial.Await(t, fmt.Sprintf("class %s sends %+v", want, said), func() bool { return live.messagesOf(t)[want] == before[want]+1 })
 				if got := live.wouldWait(t); got[want] != would[want]+1 {
 					t.Errorf("%+v: in the shadow %v would wait, and %v before; want one more in %s", said, got, would, want)
 				}

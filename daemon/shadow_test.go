@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"shaper/policy"
+	"shaper/tests/trial"
 )
 
 func (s Shadow) class(name string) Divergence {
@@ -78,7 +79,7 @@ func TestShadowCountsFromItsBeginning(t *testing.T) {
 	for range 4 { // one departs, one waits, and the others are refused
 		connect()
 	}
-	eventually(t, "two are refused", func() bool { return p.class(t, "slow").Overlimits == 3 })
+	trial.Await(t, "two are refused", func() bool { return p.class(t, "slow").Overlimits == 3 })
 	if _, err := p.Client.StartShadow(ctx, PolicyText{File: "same.toml", Text: base}); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +91,7 @@ func TestShadowCountsFromItsBeginning(t *testing.T) {
 		t.Errorf("since the shadow began, the class in force has done %+v", live)
 	}
 	connect()
-	eventually(t, "one more is refused", func() bool {
+	trial.Await(t, "one more is refused", func() bool {
 		s, err := p.Client.Shadow(ctx)
 		return err == nil && s.class("slow").Live.Dropped == 1
 	})

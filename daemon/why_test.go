@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"shaper/shaper"
+	"shaper/tests/trial"
 )
 
 // A class that waits says why, in the same words to the command line and as JSON.
@@ -43,7 +44,7 @@ class = "otp"
 		t.Fatal(err)
 	}
 	var w Why
-	eventually(t, "the second message waits", func() bool {
+	trial.Await(t, "the second message waits", func() bool {
 		w, err = p.Client.Why(ctx, "acme")
 		return err != nil || w.Items == 1 && len(w.Path) == 2
 	})

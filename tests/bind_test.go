@@ -113,7 +113,7 @@ func TestAllPortsAreUsed(t *testing.T) {
 		t.Fatalf("one session more than there are ports ends well; of the namespace:\n%s", used)
 	}
 	for _, want := range []string{"no upstream could be reached", "all ports of 127.17.2.1 are in use", "all ports of 127.17.2.2 are in use"} {
-		waitFor(t, "the log says "+want, func() bool { return strings.Contains(d.log.String(), want) })
+		trial.Await(t, "the log says "+want, func() bool { return strings.Contains(d.log.String(), want) })
 	}
 	var s struct {
 		Listeners []struct {

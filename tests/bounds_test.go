@@ -87,13 +87,13 @@ func TestWithoutDescriptors(t *testing.T) {
 	before := p.descriptors()
 	addr := p.addr("a")
 	echo(t, dial(t, "", addr), 10) // opens a session and its descriptors
-	waitFor(t, "the command's connection is closed", func() bool { return p.descriptors() <= before+3 })
+	trial.Await(t, "the command's connection is closed", func() bool { return p.descriptors() <= before+3 })
 	p.limitDescriptors(p.firstFree()) // RLIMIT_NOFILE bounds the number of a descriptor
 	var waiting []net.Conn
 	for range 50 { // these wait in the socket's backlog
 		waiting = append(waiting, dial(t, "", addr))
 	}
-	waitFor(t, "accepting fails", func() bool { return strings.Contains(p.log.String(), "accept failed") })
+	trial.Await(t, "accepting fails", func() bool { return strings.Contains(p.log.String(), "accept failed") })
 	load := p.load(time.Second)
 	for _, c := range waiting {
 		c.Close()
@@ -151,7 +151,7 @@ class = "b"
 		go flood(dial(t, "", p.addr("a")), 64<<10)
 	}
 	send(t, p.addr("b"), 500)
-	waitFor(t, "the queues fill", func() bool { return p.class("a").Backlog >= 9 && p.class("b").Backlog > 400 })
+	trial.Await(t, "the queues fill", func() bool { return p.class("a").Backlog >= 9 && p.class("b").Backlog > 400 })
 	return p
 }
 
@@ -178,7 +178,7 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 	t.Parallel()
 	p := startFull(t, "10m")
 	p.signal(syscall.SIGTERM)
-	waitFor(t, "it drains", func() bool { return strings.Contains(p.log.String(), "msg=stopping") })
+	trial.Await(t, "it drains", func() bool { return strings.Contains(p.log.String(), "msg=stopping") })
 	if code := getCode(p, "/readyz"); code != 503 {
 		t.Errorf("/readyz answers %d during the drain, want 503", code)
 	}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"shaper/tests/trial"
 )
 
 // browser is a page in a headless Chromium, which the test drives through its DevTools protocol:
@@ -164,7 +166,7 @@ func (b *browser) eval(expression string) any {
 // await waits until an expression is true. A look takes the page some time, so it has a pause before the next.
 func (b *browser) await(what, expression string) {
 	b.t.Helper()
-	waitFor(b.t, what, func() bool {
+	trial.Await(b.t, what, func() bool {
 		if b.eval(expression) == true {
 			return true
 		}

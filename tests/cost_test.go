@@ -204,7 +204,7 @@ class    = "acme"
 		e.write(appendPDU(nil, 4, 0, uint32(1000+i), longSMS(n)))
 		sum += n
 	}
-	waitFor(t, "all have arrived", func() bool { return len(p.got()) == len(parts) })
+	trial.Await(t, "all have arrived", func() bool { return len(p.got()) == len(parts) })
 	for i, first := range p.got() {
 		want := time.Duration(0)
 		for j, last := range p.got()[i+1:] {

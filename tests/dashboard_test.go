@@ -41,7 +41,7 @@ func startWaiting(t *testing.T) (p *program, upstream string) {
 	if _, err := io.WriteString(dial(t, "", p.addr("bulk")), strings.Repeat("hello\n", 50)); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "49 messages wait", func() bool { return p.class("bulk").Backlog == 49 })
+	trial.Await(t, "49 messages wait", func() bool { return p.class("bulk").Backlog == 49 })
 	return p, upstream
 }
 
@@ -149,7 +149,7 @@ func seesCurvesMove(t *testing.T, b *browser, upstream string) {
 	defer b.runFirst(notePlots)()
 	p := start(t, plain(), fmt.Sprintf(flowPolicy, upstream))
 	p.offer("flow", 2000)
-	waitFor(t, "messages wait", func() bool { return p.class("flow").Backlog > 0 })
+	trial.Await(t, "messages wait", func() bool { return p.class("flow").Backlog > 0 })
 	b.open("http://" + p.status().HTTP + "/#class/flow")
 	b.await("the curve is drawn", `drawn[1]?.data[1].at(-1) > 0`)
 	b.eval(`globalThis.first = ` + curveNow)

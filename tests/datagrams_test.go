@@ -46,7 +46,7 @@ func TestDNSThroughSOCKS(t *testing.T) {
 			t.Errorf("the server sees %s", who)
 		}
 	}
-	waitFor(t, "the class has counted the queries", func() bool { return r.class("dns").Sent["upstream"].Packets == 2 })
+	trial.Await(t, "the class has counted the queries", func() bool { return r.class("dns").Sent["upstream"].Packets == 2 })
 	if out := r.must("sessions"); !strings.Contains(out, "203.0.113.2:53") {
 		t.Errorf("shaper sessions prints\n%s", out)
 	}
@@ -180,7 +180,7 @@ func TestTransparentDatagrams(t *testing.T) {
 			}
 		}
 		sent += 5
-		waitFor(t, fmt.Sprintf("the class has sent %d datagrams", sent), func() bool { return r.class("dns").Sent["upstream"].Packets == sent })
+		trial.Await(t, fmt.Sprintf("the class has sent %d datagrams", sent), func() bool { return r.class("dns").Sent["upstream"].Packets == sent })
 	}
 	if out := r.must("sessions"); !strings.Contains(out, "203.0.113.2:53") || !strings.Contains(out, "192.0.2.2:") {
 		t.Errorf("shaper sessions prints\n%s", out)
@@ -278,12 +278,12 @@ func TestStrayDatagramsAreCounted(t *testing.T) {
 			relay.Write(one)
 		}
 		metric := fmt.Sprintf(`shaper_stray_datagrams_total{listener="l",reason=%q}`, reason)
-		waitFor(t, metric, func() bool { return p.metric(metric) == float64(len(datagrams)) })
+		trial.Await(t, metric, func() bool { return p.metric(metric) == float64(len(datagrams)) })
 	}
 	relay.Write(append(datagramHead(addr), "datagram"...))
-	waitFor(t, "the datagram arrives", func() bool { return len(server.all()) == 1 })
+	trial.Await(t, "the datagram arrives", func() bool { return len(server.all()) == 1 })
 	control.Close()
-	waitFor(t, "all sessions have ended", func() bool { return len(p.sessions()) == 0 })
+	trial.Await(t, "all sessions have ended", func() bool { return len(p.sessions()) == 0 })
 }
 
 // A SOCKS client that vanishes does not hold its relay for ever, even while a server goes on sending.
@@ -311,10 +311,10 @@ idle_timeout = "2s"
 		_, err = relay.Write(append(datagramHead("203.0.113.2:7000"), "datagram"...))
 		return err
 	})
-	waitFor(t, "the client has a destination", func() bool { return len(r.sessions()) == 2 })
-	waitFor(t, "the server sends", func() bool { return r.class("a").Sent["downstream"].Packets > 1 })
+	trial.Await(t, "the client has a destination", func() bool { return len(r.sessions()) == 2 })
+	trial.Await(t, "the server sends", func() bool { return r.class("a").Sent["downstream"].Packets > 1 })
 	r.client.run("ip link set wire down")
-	waitFor(t, "all sessions have ended", func() bool { return len(r.sessions()) == 0 })
+	trial.Await(t, "all sessions have ended", func() bool { return len(r.sessions()) == 0 })
 }
 
 // keepSending sends datagrams from an address of the server to whoever has sent one there.

@@ -171,7 +171,7 @@ class = "a"
 			t.Fatal("a silent client is not sent away")
 		}
 	}
-	waitFor(t, "all sessions have ended", func() bool { return len(p.sessions()) == 0 })
+	trial.Await(t, "all sessions have ended", func() bool { return len(p.sessions()) == 0 })
 	denied := p.metric(`shaper_sessions_total{listener="socks",result="denied"}`) + p.metric(`shaper_sessions_total{listener="web",result="denied"}`)
 	if denied != float64(hung+1) {
 		t.Errorf("%v sessions are denied, want %d", denied, hung+1)

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"shaper/tests/trial"
 )
 
 // If the first provider is down, shaper charges the class of the second. The sessions, explain,
@@ -37,7 +39,7 @@ class       = "second"
 	if _, err := c.Write(noise(1, size)); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the second class is charged for all bytes", func() bool { return p.class("second").Sent["upstream"].Bytes == size })
+	trial.Await(t, "the second class is charged for all bytes", func() bool { return p.class("second").Sent["upstream"].Bytes == size })
 	if n := p.class("first").Sent["upstream"].Bytes; n != 0 {
 		t.Errorf("the first class is charged for %d bytes, want 0", n)
 	}

@@ -126,13 +126,13 @@ class = "token"
 `))
 	go flood(dial(t, "", p.addr("leaky")), 16<<10)
 	go flood(dial(t, "", p.addr("token")), 16<<10)
-	waitFor(t, "bytes arrive", func() bool { return leaky.total() > 0 && token.total() > 100_000 })
+	trial.Await(t, "bytes arrive", func() bool { return leaky.total() > 0 && token.total() > 100_000 })
 	p.signal(syscall.SIGSTOP)
 	asleep := trial.Size(5*time.Second, time.Minute)
 	time.Sleep(asleep)
 	woken := time.Now()
 	p.signal(syscall.SIGCONT)
-	waitFor(t, "bytes arrive again", func() bool { return time.Since(woken) > time.Second && leaky.between(woken, time.Now()) > 500_000 })
+	trial.Await(t, "bytes arrive again", func() bool { return time.Since(woken) > time.Second && leaky.between(woken, time.Now()) > 500_000 })
 
 	const window = 100 * time.Millisecond
 	for _, test := range []struct {
@@ -182,7 +182,7 @@ func TestControlSocketIsNotForEveryone(t *testing.T) {
 	}
 	p.must("set", "a", "rate=5MB/s")
 	who := fmt.Sprintf("by=\"uid=%d pid=", os.Getuid())
-	waitFor(t, "the log says "+who, func() bool { return strings.Contains(p.log.String(), who) })
+	trial.Await(t, "the log says "+who, func() bool { return strings.Contains(p.log.String(), who) })
 }
 
 // The daemon asks the kernel for the user of a control connection. It refuses other users even
@@ -341,11 +341,11 @@ class = "a"
 	if _, err := c.Write(make([]byte, 1000)); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the bytes wait", func() bool { return p.class("a").Backlog == 1 })
+	trial.Await(t, "the bytes wait", func() bool { return p.class("a").Backlog == 1 })
 	time.Sleep(200 * time.Millisecond)
 	if n := r.total(); n > 0 {
 		t.Errorf("%d bytes passed at rate 0", n)
 	}
 	p.must("set", "a", "rate=1MB/s")
-	waitFor(t, "they pass once there is a rate", func() bool { return r.total() == 1000 })
+	trial.Await(t, "they pass once there is a rate", func() bool { return r.total() == 1000 })
 }

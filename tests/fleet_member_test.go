@@ -18,6 +18,7 @@ import (
 
 	"shaper/fleet"
 	"shaper/fleet/fleettest"
+	"shaper/tests/trial"
 	"shaper/unit"
 )
 
@@ -156,7 +157,7 @@ type fleetRun struct {
 
 // ready returns when all members have shares.
 func (r *fleetRun) ready() {
-	waitFor(r.t, "all members have shares", func() bool {
+	trial.Await(r.t, "all members have shares", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for _, share := range r.shares {

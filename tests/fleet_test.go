@@ -111,12 +111,12 @@ func TestFleetWithoutItsStore(t *testing.T) {
 	for i, d := range fleet {
 		bind(t, d.addr("gateway"), fmt.Sprint("client", i)).submit("acme", 900)
 	}
-	waitFor(t, "the store serves all of them, and each has a share", func() bool { return len(p.got()) >= limit && allAre(fleet, "store") })
+	trial.Await(t, "the store serves all of them, and each has a share", func() bool { return len(p.got()) >= limit && allAre(fleet, "store") })
 	store.Kill()
 	away, at := time.Now(), len(p.got())
-	waitFor(t, "all are on their shares", func() bool { return allAre(fleet, "share") })
+	trial.Await(t, "all are on their shares", func() bool { return allAre(fleet, "share") })
 	began, before, watch := time.Now(), len(p.got()), trial.Begin()
-	waitFor(t, "some have left at the shares", func() bool { return len(p.got()) >= before+2*limit })
+	trial.Await(t, "some have left at the shares", func() bool { return len(p.got()) >= before+2*limit })
 	atShares := float64(len(p.got())-before) / time.Since(began).Seconds()
 	watch.Judge(t, 5*time.Millisecond, trial.Least(atShares, 0.65*limit, 0.2*limit, "%.1f/s of %d/s leave at the shares", atShares, limit))
 	if d := fleet[0]; d.metric(`shaper_fleet_up{fleet="prod"}`) != 0 || d.metric(`shaper_fleet_fallback_seconds_total{class="acme"}`) <= 0 {
@@ -124,9 +124,9 @@ func TestFleetWithoutItsStore(t *testing.T) {
 	}
 	ended := time.Now()
 	store.Start()
-	waitFor(t, "all are back at the store", func() bool { return allAre(fleet, "store") })
+	trial.Await(t, "all are back at the store", func() bool { return allAre(fleet, "store") })
 	back := len(p.got())
-	waitFor(t, "some have left from the store", func() bool { return len(p.got()) >= back+limit })
+	trial.Await(t, "some have left from the store", func() bool { return len(p.got()) >= back+limit })
 	var all []moment
 	onShare := map[int][]moment{} // of each shaper
 	for _, s := range p.got() {
@@ -232,10 +232,10 @@ func TestFleetNamesItsMembers(t *testing.T) {
 		}
 		return strings.Join(all, ",")
 	}
-	waitFor(t, "all are there", func() bool { return states() == "shaper,here,here" })
+	trial.Await(t, "all are there", func() bool { return states() == "shaper,here,here" })
 	fleet[1].stop()
 	fleet[2].kill()
-	waitFor(t, "one has left, and one is silent", func() bool { return states() == "shaper,,silent" })
+	trial.Await(t, "one has left, and one is silent", func() bool { return states() == "shaper,,silent" })
 	b := newBrowser(t)
 	b.open("http://" + fleet[0].status().HTTP + "/#fleet")
 	b.await("the dashboard shows both", `[...document.querySelectorAll("main tbody tr")].map((row) => row.cells[row.cells.length - 1].innerText).sort().join().endsWith("silent,this shaper")`)
@@ -275,7 +275,7 @@ func TestFleetNamesItsMembers(t *testing.T) {
 		t.Errorf("the fleet has %+v", all)
 	}
 	fleet[2].run()
-	waitFor(t, "one has come again", func() bool { return states() == "shaper,,here" })
+	trial.Await(t, "one has come again", func() bool { return states() == "shaper,,here" })
 	t.Log(fleet[0].must("fleet"))
 }
 
@@ -306,7 +306,7 @@ func TestFleetMemberComesBack(t *testing.T) {
 	for range 3 {
 		before := len(p.got())
 		bind(t, d.addr("gateway"), "client").submit("acme", 100)
-		waitFor(t, "messages leave", func() bool { return len(p.got()) >= before+40 })
+		trial.Await(t, "messages leave", func() bool { return len(p.got()) >= before+40 })
 		d.kill()
 		if members := store.Do("ZCARD", "shaper:{acme}:members"); members != int64(1) {
 			t.Fatalf("the store has %v members, want 1", members)
@@ -325,15 +325,15 @@ algorithm = "fixed-window"
 rate      = "1000 messages/week"`)
 	members := func() any { return store.Do("ZCARD", "shaper:{acme/fixed-window/messages/168h}:members") }
 	bind(t, d.addr("gateway"), "client").submit("acme", 600)
-	waitFor(t, "600 leave", func() bool { return len(p.got()) == 600 })
+	trial.Await(t, "600 leave", func() bool { return len(p.got()) == 600 })
 	t.Cleanup(func() {
 		t.Logf("%d have left; the window is %v", len(p.got()), store.Do("HGETALL", "shaper:{acme/fixed-window/messages/168h}:bucket:"))
 	})
 	d.kill()
 	d.run()
 	bind(t, d.addr("gateway"), "client").submit("acme", 600)
-	waitFor(t, "the rest leaves", func() bool { return len(p.got()) >= 980 }) // two leases may have been in hand
-	waitFor(t, "the store has no more", func() bool {
+	trial.Await(t, "the rest leaves", func() bool { return len(p.got()) >= 980 }) // two leases may have been in hand
+	trial.Await(t, "the store has no more", func() bool {
 		return store.Do("HGET", "shaper:{acme/fixed-window/messages/168h}:bucket:", "used") == "1000"
 	})
 	d.kill()
@@ -349,7 +349,7 @@ rate      = "1000 messages/week"`)
 		t.Fatal(err)
 	}
 	d.run()
-	waitFor(t, "it has another name", func() bool { return members() == int64(2) })
+	trial.Await(t, "it has another name", func() bool { return members() == int64(2) })
 }
 
 // TestReloadJoinsAndLeavesAFleet has a class become shared, and end to be, under an open connection.
@@ -411,7 +411,7 @@ func TestRemovedClassKeepsToItsFleet(t *testing.T) {
 		clients = append(clients, bind(t, d.addr("gateway"), fmt.Sprint("client", i)))
 		clients[i].submit(fmt.Sprint("client", i), each)
 	}
-	waitFor(t, "all members send", func() bool { return len(p.got()) > 10 })
+	trial.Await(t, "all members send", func() bool { return len(p.got()) > 10 })
 	for _, d := range fleet {
 		d.write("[class.other]\nrate = \"1 messages/s\"\n[listener.other]\nlisten = \"127.0.0.1:0\"\nprotocol = \"smpp\"\nupstream = \"discard:\"\nclass = \"other\"\n")
 		d.must("reload")
@@ -427,5 +427,5 @@ func TestRemovedClassKeepsToItsFleet(t *testing.T) {
 		}
 		e.Close()
 	}
-	waitFor(t, "the members have left the store", func() bool { return store.Do("ZCARD", "shaper:{acme}:members") == int64(0) })
+	trial.Await(t, "the members have left the store", func() bool { return store.Do("ZCARD", "shaper:{acme}:members") == int64(0) })
 }

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"shaper/fleet/fleettest"
+	"shaper/tests/trial"
 )
 
 // seenPolicy uses whatever the dashboard has a panel for.
@@ -114,7 +115,7 @@ func TestGrafanaShowsData(t *testing.T) {
 	t.Cleanup(client.CloseIdleConnections)
 	for _, at := range []*prometheus{classic, native} {
 		left := append(panels.queries, recordedQueries...)
-		waitFor(t, "every panel and every recording rule has data", func() bool {
+		trial.Await(t, "every panel and every recording rule has data", func() bool {
 			traffic(t, p, client)
 			before := len(left)
 			if left = at.without(left, empty); len(left) > 0 && len(left) < before {
@@ -272,7 +273,7 @@ scrape_configs:
 		cmd.Wait()
 	})
 	s := &prometheus{t, addr}
-	waitFor(t, "Prometheus has scraped all daemons", func() bool {
+	trial.Await(t, "Prometheus has scraped all daemons", func() bool {
 		return len(s.get("query="+url.QueryEscape(`up{job="shaper"} == 1`))) == len(targets)
 	})
 	return s

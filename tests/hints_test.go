@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"shaper/tests/trial"
 )
 
 // The rate is far above what the provider takes.
@@ -122,7 +124,7 @@ func TestWhatAHintHolds(t *testing.T) {
 	}
 	answered := make(chan error, 1)
 	go func() { answered <- ask() }()
-	waitFor(t, "the second request waits", func() bool { return d.metric(`shaper_class_backlog_items{class="api"}`) == 1 })
+	trial.Await(t, "the second request waits", func() bool { return d.metric(`shaper_class_backlog_items{class="api"}`) == 1 })
 	for _, c := range []struct{ want, command string }{
 		{"what the provider says remains of its limit: 0, until ", "why api"},
 		{`"cause": "hints"`, "why api --json"},

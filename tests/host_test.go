@@ -45,7 +45,7 @@ func nginx(t *testing.T, a *authority, names ...string) (port string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cmd.Process.Signal(syscall.SIGTERM); cmd.Wait() })
-	waitFor(t, "nginx listens", func() bool {
+	trial.Await(t, "nginx listens", func() bool {
 		if t.Failed() {
 			t.Log(log)
 		}

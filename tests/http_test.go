@@ -388,7 +388,7 @@ func TestWrkPipelines(t *testing.T) {
 	if err != nil || strings.Contains(string(out), "errors") || strings.Contains(string(out), "Non-2xx") {
 		t.Fatalf("wrk: %v\n%s", err, out)
 	}
-	waitFor(t, "the sessions have ended", func() bool { return d.listener("api").Open == 0 })
+	trial.Await(t, "the sessions have ended", func() bool { return d.listener("api").Open == 0 })
 	sent := d.class("api").Sent["upstream"].Messages
 	t.Logf("%d requests", served.Load())
 	if n := uint64(served.Load()); n < 8*16 || sent < n || sent > n+8*16 {

@@ -76,12 +76,12 @@ func newKannel(t *testing.T, smsc string) *kannel {
 		t.Fatal(err)
 	}
 	runBox(t, dir, bearerbox, conf)
-	waitFor(t, "bearerbox listens", func() bool { return listens(boxes) })
+	trial.Await(t, "bearerbox listens", func() bool { return listens(boxes) })
 	runBox(t, dir, smsbox, conf)
-	waitFor(t, "smsbox listens", func() bool { return listens(sendsms) })
+	trial.Await(t, "smsbox listens", func() bool { return listens(sendsms) })
 	k := &kannel{t, "http://127.0.0.1:" + sendsms + "/cgi-bin/sendsms?username=u&password=p&"}
 	status := "http://127.0.0.1:" + admin + "/status.txt?password=secret"
-	waitFor(t, "Kannel is bound", func() bool {
+	trial.Await(t, "Kannel is bound", func() bool {
 		text, code := fetch(t, status)
 		return code == http.StatusOK && strings.Contains(text, "(online") && strings.Contains(text, "smsbox:")
 	})
@@ -217,7 +217,7 @@ func TestKannelsShareAnAccount(t *testing.T) {
 	}
 	all.Wait()
 	const want = 2 * (20 + 3)
-	waitFor(t, "all have arrived", func() bool { a, r, _ := rule.score(); return a+r >= want })
+	trial.Await(t, "all have arrived", func() bool { a, r, _ := rule.score(); return a+r >= want })
 	accepted, refused, took := rule.score()
 	t.Logf("of %d PDUs of two Kannels, the provider accepted %d in %.2f s, and throttled %d", want, accepted, took.Seconds(), refused)
 	rule.check(t, want)
@@ -260,7 +260,7 @@ class       = "otp"
 `, p.addr))
 		e := bind(t, d.addr("gateway"), "acme")
 		e.submit("bulk", 1000)
-		waitFor(t, "bulk waits", func() bool { return d.class("bulk").Backlog >= 900 })
+		trial.Await(t, "bulk waits", func() bool { return d.class("bulk").Backlog >= 900 })
 		slowest := time.Duration(0)
 		for range trial.Size(12, 50) {
 			sent := time.Now()

@@ -34,7 +34,7 @@ class = "a"
 			}
 			p := start(t, plain(), policy("1MB/s"))
 			go flood(dial(t, "", p.addr("a")), 8<<10)
-			waitFor(t, "bytes arrive", func() bool { return r.total() > 0 })
+			trial.Await(t, "bytes arrive", func() bool { return r.total() > 0 })
 
 			for rate, bytes := range map[string]float64{"5MB/s": 5e6, "400kB/s": 4e5} {
 				trial.Judge(t, 10*time.Millisecond, func() *trial.Miss {
@@ -145,7 +145,7 @@ class = "a"
 		all := p.sessions()
 		return all[slices.IndexFunc(all, func(s session) bool { return s.Client == stalled })].Upward
 	}
-	waitFor(t, "the connection that is not read carries nothing", func() bool {
+	trial.Await(t, "the connection that is not read carries nothing", func() bool {
 		before := moved()
 		time.Sleep(200 * time.Millisecond)
 		return len(p.sessions()) == 100 && moved() == before

@@ -91,7 +91,7 @@ func openSessions(t *testing.T, p *program, n int) {
 		}
 		c.Close()
 		if sent := i + 1; sent%100 == 0 {
-			waitFor(t, fmt.Sprintf("%d sessions are open", sent), func() bool { return p.listener("datagrams").Open == sent })
+			trial.Await(t, fmt.Sprintf("%d sessions are open", sent), func() bool { return p.listener("datagrams").Open == sent })
 		}
 	}
 }

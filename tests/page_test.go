@@ -11,6 +11,7 @@ import (
 
 	"shaper/daemon"
 	"shaper/stats"
+	"shaper/tests/trial"
 	"shaper/web"
 )
 
@@ -92,7 +93,7 @@ func seesLive(t *testing.T, b *browser, f *figures, url string) {
 	f.show("system", "nonsense")
 	openAnew(b, url+"/#system")
 	b.await("the page has had an event", `document.querySelector("#summary").textContent !== ""`)
-	waitFor(t, "the page complains", func() bool { return strings.Contains(strings.Join(b.complaints(), "\n"), "TypeError") })
+	trial.Await(t, "the page complains", func() bool { return strings.Contains(strings.Join(b.complaints(), "\n"), "TypeError") })
 	if got := b.eval(`document.querySelector("#connection").textContent`); got == "live" {
 		t.Errorf("the page cannot draw what it got, and says %q", got)
 	}

@@ -93,7 +93,7 @@ func (p *program) run(args ...string) {
 		p.cmd.Wait()
 		close(p.exited)
 	}()
-	waitFor(p.t, "the daemon is ready", func() bool {
+	trial.Await(p.t, "the daemon is ready", func() bool {
 		if p.hasExited() {
 			p.t.Fatalf("the daemon exited while starting:\n%s", p.log)
 		}
@@ -326,24 +326,4 @@ func (p *program) metric(series string) float64 {
 	}
 	p.t.Fatalf("/metrics does not show %s", series)
 	return 0
-}
-
-// waitFor waits until a condition holds. What says what it waits for. If that takes longer than
-// patience, it fails the test.
-func waitFor(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	waitWithin(t, patience, what, holds)
-}
-
-// waitWithin looks each 5 ms at first, and each 25 ms when it has waited for 400 ms: each look takes the daemon some
-// time.
-func waitWithin(t *testing.T, limit time.Duration, what string, holds func() bool) {
-	t.Helper()
-	for began := time.Now(); !holds(); {
-		waited := time.Since(began)
-		if waited > limit {
-			t.Fatalf("waited %v in vain for: %s", limit, what)
-		}
-		time.Sleep(min(5*time.Millisecond+waited/20, 25*time.Millisecond))
-	}
 }

@@ -37,7 +37,7 @@ func background(t *testing.T, port, text, program string, args ...string) {
 			t.Log(log)
 		}
 	})
-	waitFor(t, program+" listens", func() bool { return listens(port) })
+	trial.Await(t, program+" listens", func() bool { return listens(port) })
 }
 
 // proxied is a policy between proxies that speak the PROXY protocol. The listeners in1 and in2

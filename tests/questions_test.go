@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"shaper/tests/trial"
 )
 
 // questionsPolicy has a class in which 49 of 50 items will wait for hours, one whose provider throttles it, and one
@@ -82,9 +84,9 @@ func startQuestions(t *testing.T) *program {
 	})
 	p := start(t, plain(), fmt.Sprintf(questionsPolicy, upstream, provider))
 	p.offer("otp", 900)
-	waitFor(t, "five messages of otp have left, the last one after two seconds", func() bool { return p.class("otp").Sent["upstream"].Messages >= 5 })
+	trial.Await(t, "five messages of otp have left, the last one after two seconds", func() bool { return p.class("otp").Sent["upstream"].Messages >= 5 })
 	p.offer("bulk", 50)
-	waitFor(t, "49 messages of bulk wait", func() bool { return p.class("bulk").Backlog == 49 })
+	trial.Await(t, "49 messages of bulk wait", func() bool { return p.class("bulk").Backlog == 49 })
 	if got := askAll(t, p.addr("charges"), 1); got[http.StatusTooManyRequests] != 1 {
 		t.Fatalf("the provider of charges answers %v", got)
 	}

@@ -96,7 +96,7 @@ func iperf(t *testing.T, iperf3, port, through, piece string) (r iperfReport) {
 	}
 	defer server.Wait()
 	defer server.Process.Kill()
-	waitFor(t, "iperf3 listens", func() bool { return listens(port) })
+	trial.Await(t, "iperf3 listens", func() bool { return listens(port) })
 	host, at, err := net.SplitHostPort(through)
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ class = "a"
 		c := dial(t, "", p.addr("a"))
 		defer c.Close()
 		go flood(c, 100)
-		waitFor(t, "bytes arrive", func() bool { return r.total() > 0 })
+		trial.Await(t, "bytes arrive", func() bool { return r.total() > 0 })
 		from := time.Now()
 		time.Sleep(4 * time.Second)
 		to := time.Now()
@@ -214,7 +214,7 @@ class = "a"
 	trial.Judge(t, 25*time.Millisecond, func() *trial.Miss {
 		r.reset()
 		send(t, p.addr("a"), 4)
-		waitFor(t, "all have passed", func() bool { return len(r.all()) == 4 })
+		trial.Await(t, "all have passed", func() bool { return len(r.all()) == 4 })
 		t.Logf("gaps %v", r.gaps())
 		longest := slices.Max(r.gaps())
 		for _, g := range r.gaps() {
@@ -256,7 +256,7 @@ class = "a"
 `)
 		send(t, p.addr("a"), 50)
 		accounted := func(c class) uint64 { return c.Sent["upstream"].Packets + c.Dropped["queue_full"].Items }
-		waitFor(t, "all are sent or dropped", func() bool { return accounted(p.class("a")) == 50 })
+		trial.Await(t, "all are sent or dropped", func() bool { return accounted(p.class("a")) == 50 })
 		c := p.class("a")
 		sent, dropped := c.Sent["upstream"].Packets, c.Dropped["queue_full"].Items
 		if m := p.metric(`shaper_class_sent_packets_total{class="a",direction="upstream"}`); m != float64(sent) {
@@ -265,7 +265,7 @@ class = "a"
 		if m := p.metric(`shaper_class_dropped_total{class="a",reason="queue_full"}`); m != float64(dropped) {
 			t.Errorf("/metrics shows %v packets dropped, shaper classes %d", m, dropped)
 		}
-		waitFor(t, "what was sent has arrived", func() bool { return len(r.all()) >= int(sent) })
+		trial.Await(t, "what was sent has arrived", func() bool { return len(r.all()) >= int(sent) })
 		return checkGaps(t, r.gaps(), gap, int(sent))
 	})
 }

@@ -72,7 +72,7 @@ func kannelByRecipient(t *testing.T, limit pairs, counts []int) *trial.Miss {
 			}
 		}
 	}
-	waitFor(t, "all have arrived", func() bool { return len(p.got()) == all })
+	trial.Await(t, "all have arrived", func() bool { return len(p.got()) == all })
 	last, seen, arrived := map[string]uint32{}, map[string]bool{}, map[string][]time.Time{}
 	for _, s := range p.got() {
 		if s.sequence <= last[s.to] {

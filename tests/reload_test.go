@@ -74,7 +74,7 @@ func reloadUnderLoad(t *testing.T, shaper string, begin func() *trial.Watch) {
 	upstream := serve(t, answerHash)
 	p := start(t, shaper, reloadPolicy(upstream, 0))
 	load := beginLoad(p)
-	waitFor(t, "there is load", func() bool { return load.sent() > 1e6 && load.connections.done.Load() > 100 })
+	trial.Await(t, "there is load", func() bool { return load.sent() > 1e6 && load.connections.done.Load() > 100 })
 	const rounds = 5
 	each, n := trial.Size(30, 200)/rounds, 0
 	var reloads, checks passage

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"shaper/tests/trial"
 )
 
 // A quota is a class of lines with a listener of its own, and the provider that receives them.
@@ -88,7 +90,7 @@ func (q *quota) exhaust(p *program, least int) int {
 	before := int(q.received.Load())
 	n := q.atOnce + 50
 	q.send(p, n)
-	waitFor(p.t, fmt.Sprintf("%s has sent %d lines, and the others wait", q.name, least), func() bool {
+	trial.Await(p.t, fmt.Sprintf("%s has sent %d lines, and the others wait", q.name, least), func() bool {
 		c := p.class(q.name)
 		sent := int(c.Sent["upstream"].Messages)
 		return sent >= least && sent+c.Backlog == n && int(q.received.Load())-before >= sent
@@ -99,7 +101,7 @@ func (q *quota) exhaust(p *program, least int) int {
 // final returns how many lines have arrived in all, when the daemon has ended.
 func (q *quota) final(t *testing.T) int {
 	t.Helper()
-	waitFor(t, q.name+" has all that the daemon sent", func() bool { return q.open.Load() == 0 })
+	trial.Await(t, q.name+" has all that the daemon sent", func() bool { return q.open.Load() == 0 })
 	return int(q.received.Load())
 }
 
@@ -115,7 +117,7 @@ func TestQuotaOutlivesTheProcess(t *testing.T) {
 		q.send(p, used[q.name])
 	}
 	for _, q := range quotas {
-		waitFor(t, q.name+" has sent its lines", func() bool { return int(q.received.Load()) == used[q.name] })
+		trial.Await(t, q.name+" has sent its lines", func() bool { return int(q.received.Load()) == used[q.name] })
 	}
 	p.kill()
 	p.run()
@@ -156,7 +158,7 @@ func TestCleanStopLosesNothing(t *testing.T) {
 		q.send(p, q.atOnce/2)
 	}
 	for _, q := range quotas {
-		waitFor(t, q.name+" has sent its lines", func() bool { return int(q.received.Load()) == q.atOnce/2 })
+		trial.Await(t, q.name+" has sent its lines", func() bool { return int(q.received.Load()) == q.atOnce/2 })
 	}
 	p.stop()
 	p.run()
@@ -195,7 +197,7 @@ func TestDamagedStateFile(t *testing.T) {
 		if strings.Contains(p.log.String(), "the state file is damaged") == (data == nil) {
 			t.Errorf("the log is\n%s", p.log)
 		}
-		waitFor(t, "the file is written anew", func() bool { // before that, the next process finds it damaged, too
+		trial.Await(t, "the file is written anew", func() bool { // before that, the next process finds it damaged, too
 			now, err := os.ReadFile(state)
 			return err == nil && !bytes.Equal(now, damaged)
 		})
@@ -218,7 +220,7 @@ func TestStateFileThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	quotas := newQuotas(t)[:1]
 	p := start(t, plain(), policyOf(quotas, "state"))
-	waitFor(t, "the file is written", func() bool { return p.metric("shaper_state_last_write_timestamp_seconds") > 0 })
+	trial.Await(t, "the file is written", func() bool { return p.metric("shaper_state_last_write_timestamp_seconds") > 0 })
 	state := filepath.Join(filepath.Dir(p.config), "state")
 	if err := os.Mkdir(state+".new", 0o700); err != nil { // in the way of the next file
 		t.Fatal(err)
@@ -238,7 +240,7 @@ func TestStateFileThatCannotBeWritten(t *testing.T) {
 	if err := os.Remove(state + ".new"); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the file is written again", func() bool { return strings.Contains(p.log.String(), "the state file is written again") })
+	trial.Await(t, "the file is written again", func() bool { return strings.Contains(p.log.String(), "the state file is written again") })
 	p.kill()
 	p.run()
 	quotas[0].exhaust(p, 0)
@@ -273,7 +275,7 @@ func TestReloadMovesTheStateFile(t *testing.T) {
 	q := newQuotas(t)[0]
 	p := start(t, plain(), policyOf([]*quota{q}, ""))
 	q.send(p, 600)
-	waitFor(t, "600 lines have left", func() bool { return q.received.Load() == 600 })
+	trial.Await(t, "600 lines have left", func() bool { return q.received.Load() == 600 })
 	for _, state := range []string{"a", "b", "", "b"} {
 		p.write(policyOf([]*quota{q}, state))
 		p.must("reload")

@@ -5,6 +5,8 @@ import (
 	"net"
 	"strings"
 	"testing"
+
+	"shaper/tests/trial"
 )
 
 // No password or token of a client appears in the log at level debug, in the metrics, or in the
@@ -62,7 +64,7 @@ class = "c"
 			t.Fatal(err)
 		}
 	}
-	waitFor(t, "the broken sessions have ended", func() bool {
+	trial.Await(t, "the broken sessions have ended", func() bool {
 		return p.listener("smpp").Ended["unframed"] == 2 && p.listener("http").Ended["unframed"] == 3 && p.listener("lines").Ended["unframed"] == 1
 	})
 	metrics, _ := p.get("/metrics")

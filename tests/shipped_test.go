@@ -35,7 +35,7 @@ func TestReadmeInACleanClone(t *testing.T) {
 	}
 	launched := time.Now()
 	t.Cleanup(func() { endGoRun(t, clone, run) })
-	waitWithin(t, 5*time.Minute, "the program is built and the shipped policy is in force", func() bool {
+	trial.Await(t, "the program is built and the shipped policy is in force", func() bool {
 		if strings.Contains(log.String(), "error") || strings.Contains(log.String(), "exit status") {
 			t.Fatalf("the program fails:\n%s", log)
 		}

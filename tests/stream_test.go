@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"shaper/tests/trial"
 )
 
 // The tests of this file assert what the tests of nginx's stream proxy do (stream_*.t of
@@ -130,7 +132,7 @@ idle_timeout = "300ms"
 		if n, err := client.Read(make([]byte, 9)); n != 1 || err != nil {
 			t.Fatalf("round %d: %d bytes, %v", round, n, err)
 		}
-		waitFor(t, "both sessions have ended", func() bool {
+		trial.Await(t, "both sessions have ended", func() bool {
 			return p.listener("echo").Ended["ok"] == uint64(round+1) && p.class("u").Sent["upstream"].Packets >= uint64(2*round+2) && len(p.sessions()) == 0
 		})
 	}
@@ -174,7 +176,7 @@ func TestPlacesAreOfTheClass(t *testing.T) {
 		}
 	}
 	long.Close()
-	waitFor(t, "the long session has ended", func() bool { return p.listener("a").Ended["ok"] == 1 })
+	trial.Await(t, "the long session has ended", func() bool { return p.listener("a").Ended["ok"] == 1 })
 	if !served(dial(t, "", p.addr("b"))) {
 		t.Error("the slot of the session that ended is not free")
 	}

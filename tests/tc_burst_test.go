@@ -32,7 +32,7 @@ func TestKernelLeakyHasNoBursts(t *testing.T) {
 			near.mustTC(policyFile(t, s.policy("1mbit")), "apply")
 			frames, watch := far.capture(t), trial.Begin()
 			stop := offer(t, near, far, s.overTCP(), 1, 10*time.Second)
-			waitFor(t, "frames have come for 4 s", func() bool { return frames.span() >= 4*time.Second })
+			trial.Await(t, "frames have come for 4 s", func() bool { return frames.span() >= 4*time.Second })
 			stop()
 			mean := 1e6 / 8 / 100.
 			first, busiest := frames.busiest(0, 10*time.Millisecond), frames.busiest(time.Second, 10*time.Millisecond)

@@ -97,7 +97,7 @@ func TestKernelFollowsRandomPolicies(t *testing.T) {
 	}
 	close(stop)
 	n := <-sent
-	waitFor(t, "all datagrams have arrived", func() bool { return len(recorder.all()) >= n })
+	trial.Await(t, "all datagrams have arrived", func() bool { return len(recorder.all()) >= n })
 	t.Logf("%d datagrams, none lost", n)
 	trial.Figure(t, "random policies; datagrams, none lost", "%d; %d", trial.Size(25, 1000), n)
 	near.mustTC(policyFile(t, randomPolicy(r)), "clear")

@@ -81,7 +81,7 @@ func checkCorrected(near *namespace, p *program) {
 	near.waitInForce(p.config, "the policy is in force after the link was down")
 
 	// A change of the device wakes the daemon before it is corrected.
-	waitFor(near.t, "the corrections are in the history", func() bool {
+	trial.Await(near.t, "the corrections are in the history", func() bool {
 		return strings.Count(p.must("history"), "kernel corrected by watch") >= 4
 	})
 }
@@ -232,7 +232,7 @@ func TestKernelCountersAreMetrics(t *testing.T) {
 	for range 10 {
 		c.Write(make([]byte, 1000))
 	}
-	waitFor(t, "ten datagrams have arrived", func() bool { return len(recorder.all()) == 10 })
+	trial.Await(t, "ten datagrams have arrived", func() bool { return len(recorder.all()) == 10 })
 	metrics := near.output("curl -s http://" + p.status().HTTP + "/metrics")
 	for _, want := range []string{
 		`shaper_class_sent_bytes_total{class="other",direction="upstream",engine="tc"} 10420`, // 10 frames of 14 + 20 + 8 + 1,000 bytes; their mark selects the class
@@ -282,12 +282,12 @@ func TestKernelSeesMarks(t *testing.T) {
 		return packets
 	}
 	c.Write([]byte("one"))
-	waitFor(t, "acme has sent", func() bool { return sent("acme") >= 3 }) // SYN, ACK, data
+	trial.Await(t, "acme has sent", func() bool { return sent("acme") >= 3 }) // SYN, ACK, data
 	p.write(strings.Replace(strings.Replace(keptPolicy("2mbit"), "[class.acme]", "[class.anew]", 1), "class = \"acme\"", "class = \"anew\"", 1))
 	p.must("reload")
 	before := sent("anew")
 	c.Write([]byte("two"))
-	waitFor(t, "the open connection sends in its new class", func() bool { return sent("anew") > before })
+	trial.Await(t, "the open connection sends in its new class", func() bool { return sent("anew") > before })
 	if n := sent("uplink/"); n != 0 {
 		t.Errorf("%d packets were not marked", n)
 	}
@@ -329,7 +329,7 @@ func TestKernelIsOffWithoutTheCapability(t *testing.T) {
 	}
 	defer cmd.Wait()
 	defer cmd.Process.Signal(syscall.SIGTERM)
-	waitFor(t, "the daemon is ready", func() bool { return strings.Contains(log.String(), "msg=control") })
+	trial.Await(t, "the daemon is ready", func() bool { return strings.Contains(log.String(), "msg=control") })
 	if !strings.Contains(log.String(), "THE KERNEL PART IS OFF") || !strings.Contains(log.String(), "CAP_NET_ADMIN") {
 		t.Errorf("the log does not say that the kernel part is off:\n%s", log)
 	}

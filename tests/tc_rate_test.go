@@ -175,7 +175,7 @@ func offer(t *testing.T, near, far *namespace, flows []string, mbit int, span ti
 	for i, options := range flows {
 		port := 5201 + i
 		start(far, fmt.Sprintf("-s -p %d", port))
-		waitFor(t, "iperf3 listens", func() bool { return strings.Contains(far.output("ss -ltn"), fmt.Sprintf(":%d ", port)) })
+		trial.Await(t, "iperf3 listens", func() bool { return strings.Contains(far.output("ss -ltn"), fmt.Sprintf(":%d ", port)) })
 		if strings.Contains(options, "-u") {
 			options += fmt.Sprintf(" -b %dM", mbit+mbit/2+2)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"shaper/policy"
 	"shaper/tc"
+	"shaper/tests/trial"
 )
 
 // policyFile writes a policy to a file in a new directory.
@@ -137,7 +138,7 @@ func (n *namespace) checkInForce(config string) {
 // waitInForce waits until the kernel equals the plan of a policy.
 func (n *namespace) waitInForce(config, what string) {
 	n.t.Helper()
-	waitFor(n.t, what, func() bool { return len(n.differences(config)) == 0 })
+	trial.Await(n.t, what, func() bool { return len(n.differences(config)) == 0 })
 }
 
 // checkClear checks that no object of shaper remains in the namespace.
@@ -284,13 +285,13 @@ func TestKernelShowAgreesWithTC(t *testing.T) {
 	for range 300 { // 300 kB: some find the queue of 64 KiB full
 		c.Write(make([]byte, 1000))
 	}
-	waitFor(t, "the queue is empty", func() bool {
+	trial.Await(t, "the queue is empty", func() bool {
 		return !regexp.MustCompile(`backlog [1-9]`).MatchString(near.output("tc -s class show dev wire"))
 	})
 
 	// The kernel may send packets at any time, so read both between two equal outputs of tc.
 	counts, all := "", []counted(nil)
-	waitFor(t, "the counters stand still", func() bool {
+	trial.Await(t, "the counters stand still", func() bool {
 		counts = near.output("tc -s qdisc show dev wire; tc -s class show dev wire")
 		all = near.shown(config)
 		return near.output("tc -s qdisc show dev wire; tc -s class show dev wire") == counts

@@ -109,7 +109,7 @@ func TestTLSCarriesLines(t *testing.T) {
 	c.SetDeadline(began.Add(patience))
 	io.WriteString(c, text("client"))
 	c.CloseWrite()
-	waitFor(t, "lines of both directions wait", func() bool { return p.class("a").Backlog > n })
+	trial.Await(t, "lines of both directions wait", func() bool { return p.class("a").Backlog > n })
 	if all, err := io.ReadAll(c); string(all) != text("upstream") || err != nil {
 		t.Errorf("the client gets %d bytes of %d, %v", len(all), len(text("upstream")), err)
 	}

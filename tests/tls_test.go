@@ -169,7 +169,7 @@ func TestCurlToTLS(t *testing.T) {
 			t.Errorf("TLS %s: curl gets another page: %.100q", version, got)
 		}
 	}
-	waitFor(t, "the sessions have ended", func() bool { return p.listener("a").Ended["ok"] == 2 })
+	trial.Await(t, "the sessions have ended", func() bool { return p.listener("a").Ended["ok"] == 2 })
 }
 
 // curl speaks plain HTTP with shaper, and OpenSSL's server requires a client certificate from
@@ -186,7 +186,7 @@ func TestCurlToTLSUpstream(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { server.Process.Kill(); server.Wait() }()
-	waitFor(t, "openssl listens", func() bool {
+	trial.Await(t, "openssl listens", func() bool {
 		c, err := net.Dial("tcp", upstream)
 		if err == nil {
 			c.Close()
@@ -204,8 +204,8 @@ func TestCurlToTLSUpstream(t *testing.T) {
 	if err := exec.Command("curl", "-s", "--max-time", "10", "http://"+p.addr("a")+"/").Run(); err == nil {
 		t.Error("the server accepts shaper without a client certificate")
 	}
-	waitFor(t, "the session is counted as tls_failed", func() bool { return p.listener("a").Ended["tls_failed"] == 1 })
-	waitFor(t, "the log says why", func() bool { return strings.Contains(p.log.String(), "certificate required") })
+	trial.Await(t, "the session is counted as tls_failed", func() bool { return p.listener("a").Ended["tls_failed"] == 1 })
+	trial.Await(t, "the log says why", func() bool { return strings.Contains(p.log.String(), "certificate required") })
 }
 
 // large is the number of bytes in each direction of TestTLSTransfer.
@@ -250,7 +250,7 @@ func TestTLSTransfer(t *testing.T) {
 		t.Error("the upstream gets other bytes than the client sent")
 	}
 	t.Logf("2 x %d MB in %v, with %v of shaper's processor time", large/1_000_000, time.Since(began).Round(time.Millisecond), p.busy().Round(time.Millisecond))
-	waitFor(t, "the session has ended", func() bool { return p.listener("a").Ended["ok"] == 1 })
+	trial.Await(t, "the session has ended", func() bool { return p.listener("a").Ended["ok"] == 1 })
 }
 
 // stream repeats a piece of noise up to large bytes.
@@ -363,7 +363,7 @@ func TestTLSUpstreamIsVerified(t *testing.T) {
 		if _, err := io.Copy(io.Discard, client); err == nil {
 			t.Errorf("%s: the session ends cleanly, want a reset", c.name)
 		}
-		waitFor(t, c.name+" is counted as tls_failed", func() bool {
+		trial.Await(t, c.name+" is counted as tls_failed", func() bool {
 			return p.metric(`shaper_sessions_total{listener="a",result="tls_failed"}`) == 1
 		})
 		if log := p.log.String(); !strings.Contains(log, "no upstream could be reached") || !strings.Contains(log, c.said) {
@@ -467,7 +467,7 @@ func stripeMock(t *testing.T) (plain, secure string) {
 	}
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	at := func(scheme string) (addr string) {
-		waitFor(t, "stripe-mock listens", func() bool {
+		trial.Await(t, "stripe-mock listens", func() bool {
 			if m := regexp.MustCompile(`Listening for ` + scheme + ` at address: (\S+)`).FindStringSubmatch(log.String()); m != nil {
 				addr = m[1]
 			}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"shaper/tests/trial"
 )
 
 // tmux is a terminal that a test looks at.
@@ -47,7 +49,7 @@ func (m *tmux) await(texts ...string) (lines []string) {
 			m.t.Logf("the screen is\n%s", screen)
 		}
 	}()
-	waitFor(m.t, fmt.Sprintf("the screen shows %q", texts), func() bool {
+	trial.Await(m.t, fmt.Sprintf("the screen shows %q", texts), func() bool {
 		screen = m.do("capture-pane", "-p")
 		for _, text := range texts {
 			if !strings.Contains(screen, text) {
@@ -68,7 +70,7 @@ func TestTop(t *testing.T) {
 	if _, err := io.WriteString(dial(t, "", p.addr("bulk")), strings.Repeat("hello\n", 50)); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "49 messages wait", func() bool { return p.class("bulk").Backlog == 49 })
+	trial.Await(t, "49 messages wait", func() bool { return p.class("bulk").Backlog == 49 })
 	m := newTmux(t, "PS1='ready> ' sh")
 	m.await("ready>") // tmux cuts spaces at the ends of lines
 	m.press(fmt.Sprintf("%s -c %s top; echo \"it ended with $?\"", plain(), p.config), "Enter")

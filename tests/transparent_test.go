@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"shaper/tests/trial"
 )
 
 // router is a network namespace between a client and a server, in which shaper intercepts what it
@@ -64,7 +66,7 @@ func newRouter(t *testing.T) *router {
 		end.run("ip -6 route add default via %s", []string{"2001:db8:1::1", "2001:db8:2::1"}[i])
 	}
 	r.in.run("ip link set lo up")
-	waitFor(t, "the links are up", func() bool { return !strings.Contains(r.state(), "linkdown") }) // a worker of the kernel notes it
+	trial.Await(t, "the links are up", func() bool { return !strings.Contains(r.state(), "linkdown") }) // a worker of the kernel notes it
 	r.in.output("nft add table inet other && nft add chain inet other c '{ type filter hook input priority 0; }' && nft add rule inet other c tcp dport 1 drop")
 	return r
 }
@@ -269,7 +271,7 @@ func (r *router) refuses(t *testing.T) {
 		}
 		return nil
 	})
-	waitFor(t, "the log says why", func() bool { return strings.Contains(r.log.String(), "it has connected to the listener itself") })
+	trial.Await(t, "the log says why", func() bool { return strings.Contains(r.log.String(), "it has connected to the listener itself") })
 }
 
 // Without the capability, a policy with a transparent listener is refused, and the error says what

@@ -355,7 +355,7 @@ func (l *treeLoad) finish() {
 	}
 	l.wg.Wait()
 	for leaf := range l.datagrams {
-		waitFor(l.t, leaf+" has sent what waited", func() bool { return l.class(leaf).Backlog == 0 })
+		trial.Await(l.t, leaf+" has sent what waited", func() bool { return l.class(leaf).Backlog == 0 })
 	}
 }
 
@@ -368,7 +368,7 @@ func (l *treeLoad) checkDatagrams() {
 		for _, loss := range c.Dropped {
 			dropped += int(loss.Items)
 		}
-		waitFor(l.t, leaf+" has arrived", func() bool { return len(l.arrived[leaf].all()) >= sent })
+		trial.Await(l.t, leaf+" has arrived", func() bool { return len(l.arrived[leaf].all()) >= sent })
 		arrived := len(l.arrived[leaf].all())
 		l.t.Logf("%s: %d datagrams offered, %d dropped, %d sent, %d arrived", leaf, offered, dropped, sent, arrived)
 		if sent+dropped != offered || sent != arrived {

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"shaper/tests/trial"
 )
 
 // curl and socat reach shaper through unix sockets, and shaper reaches a server and socat, with and
@@ -35,7 +37,7 @@ func TestUnixSocketsOfPeers(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cat.Process.Kill(); cat.Wait() })
-	waitFor(t, "socat listens", func() bool { _, err := os.Stat(in("cat.back")); return err == nil })
+	trial.Await(t, "socat listens", func() bool { _, err := os.Stat(in("cat.back")); return err == nil })
 
 	p := start(t, raced(t), fmt.Sprintf(`[class.web]
 rate = "1000 messages/s"
@@ -75,7 +77,7 @@ class = "bytes"
 	if err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the session is open", func() bool { return len(p.sessions()) == 1 })
+	trial.Await(t, "the session is open", func() bool { return len(p.sessions()) == 1 })
 	p.stop()
 	if n, err := io.Copy(io.Discard, idle); n > 0 || err != nil {
 		t.Errorf("the connection ends with %d bytes, %v", n, err)

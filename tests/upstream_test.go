@@ -231,7 +231,7 @@ func TestDeadUpstreamOfThree(t *testing.T) {
 	}
 	sessions(30)
 	listeners[0].Close()
-	waitFor(t, "the kernel takes no connection any more", func() bool { // Close may return before that
+	trial.Await(t, "the kernel takes no connection any more", func() bool { // Close may return before that
 		c, err := net.Dial("tcp", addrs[0])
 		if err == nil {
 			c.Close()
@@ -244,7 +244,7 @@ func TestDeadUpstreamOfThree(t *testing.T) {
 	}
 	before := arrived[0].Load()
 	serve(0, addrs[0])
-	waitFor(t, "the upstream is back", func() bool {
+	trial.Await(t, "the upstream is back", func() bool {
 		sessions(10)
 		return arrived[0].Load() > before
 	})
@@ -264,7 +264,7 @@ func TestOldSessionsMove(t *testing.T) {
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{MaxConnsPerHost: 1}}
 	defer client.CloseIdleConnections()
 	url := "http://" + p.addr("l") + "/"
-	waitFor(t, "both upstreams have had requests in turn", func() bool {
+	trial.Await(t, "both upstreams have had requests in turn", func() bool {
 		for range 10 {
 			resp, err := client.Post(url, "text/plain", strings.NewReader("x")) // net/http never repeats a POST
 			if err != nil {

@@ -97,21 +97,17 @@ func (s *session) Write(text []byte) (int, error) {
 // await waits until a text is drawn, and forgets all that was.
 func (s *session) await(text string) (drawn string) {
 	s.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	trial.Await(s.t, fmt.Sprintf("%q is drawn", text), func() bool {
 		s.mu.Lock()
+		defer s.mu.Unlock()
 		drawn = s.drawn.String()
-		found := strings.Contains(drawn, text)
-		if found {
-			s.drawn.Reset()
+		if !strings.Contains(drawn, text) {
+			return false
 		}
-		s.mu.Unlock()
-		if found {
-			return drawn
-		}
-		if time.Now().After(deadline) {
-			s.t.Fatalf("%q is never drawn, but %q", text, drawn)
-		}
-	}
+		s.drawn.Reset()
+		return true
+	})
+	return drawn
 }
 
 func (s *session) modes() (modes *unix.Termios) {

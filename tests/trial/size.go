@@ -9,6 +9,7 @@
 //	watch   how busy the machine is
 //	work    what the same work costs meanwhile
 //	race, norace  whether the race detector watches
+//	await   what somebody else brings about
 //	stamp   when the kernel has received something
 //	dial    connections to peers that may reset them at once
 //	files   a directory of files
