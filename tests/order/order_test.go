@@ -1,4 +1,5 @@
-// Package order tests the order of the source: the files of a package call downwards only.
+// Package order tests the order of the source: the files of a package call downwards only, and no type, function or
+// folder outgrows its bounds.
 package order
 
 import (
