@@ -42,10 +42,10 @@ const (
 type contender struct {
 	alarm                 // when time changes it; a queue has none
 	isQueue  bool         // it is the queue of the class itself
-	priority int          // among those that compete for the same class
-	weight   int64        // among these; at least 1
 	head     *Item        // its next item when the feed last looked; nil: none may leave
 	seats    [bands]alarm // when its turns come, by the clocks of the rings
+	priority int          // among those that compete for the same class
+	weight   int64        // among these; at least 1
 }
 
 // ownPriority is the priority of a class's own queue among its children.
