@@ -20,6 +20,9 @@ type beginning struct {
 	blank   bucketState // what remembered has computed; no limiter: nothing
 }
 
+// spend makes buckets begin as if they had let out a full burst at a time: nobody knows what has left of their keys until then.
+func (b *beginning) spend(at time.Time) { b.spentAt, b.blank = at, bucketState{} }
+
 // fresh returns the state for a new bucket.
 func (b *beginning) fresh(now time.Time) bucketState {
 	if b.spentAt.IsZero() {

@@ -65,7 +65,7 @@ func (b *backing) resume(now time.Time, lease *limit.Lease) {
 			b.exhaust(now)
 		}
 	case lease.Key == "":
-		c.keys.spentAt = later(c.keys.spentAt, earlier(lease.Until, now))
+		c.keys.spend(later(c.keys.spentAt, earlier(lease.Until, now)))
 	default:
 		b.resumeKey(now, &r, lease)
 	}
@@ -76,7 +76,7 @@ func (b *backing) resumeKey(now time.Time, r *record, lease *limit.Lease) {
 	var key policy.Key
 	k, l := b.class.keys, r.limiter(now, lease)
 	if l == nil || key.UnmarshalBinary([]byte(lease.Key)) != nil {
-		k.spentAt = now
+		k.spend(now)
 		return
 	}
 	if k.table.bucketOfKey(key) == nil {
@@ -89,7 +89,7 @@ func (b *backing) exhaust(now time.Time) {
 	switch c := b.class; {
 	case c.shadow != nil:
 	case c.keys != nil && c.keys.mayReturn && c.keys.pace.horizon() > keptFrom:
-		c.keys.spentAt = now
+		c.keys.spend(now)
 	case c.keys == nil && c.pace.horizon() > keptFrom:
 		c.install(now, c.conf, &c.pace, c.pace.spent(now))
 	}

@@ -388,7 +388,7 @@ func (k *keys) set(now time.Time, conf policy.Class) {
 	old := k.pace
 	k.conf, k.pace, k.blank = conf, paceOf(conf), bucketState{}
 	if slices.Contains(k.pace.origins(&old), -1) {
-		k.spentAt = now // a limit is new, and nobody knows what has left of keys that are forgotten
+		k.spend(now) // a limit is new, and nobody knows what has left of keys that are forgotten
 	}
 	for _, c := range k.spare {
 		k.close(now, c)

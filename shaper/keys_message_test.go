@@ -124,6 +124,20 @@ func TestMessageKeysFollowSet(t *testing.T) {
 	}
 }
 
+// When nobody knows any more what has left of the recipients before, a spare bucket begins without a burst, too, whatever it has
+// served.
+func TestMessageKeysFollowSpend(t *testing.T) {
+	c := NewClass(start, perRecipient(10, tokenClass("1 packets/s", 60)))
+	for n := range 2 { // the second one has the bucket of the first
+		c.JoinKey(start, to(t, c, n)).QuitKey(start, to(t, c, n))
+	}
+	c.backing.exhaust(start)
+	bucket := c.JoinKey(start, to(t, c, 2))
+	it := packet(1)
+	enter(t, bucket, 0, Waits, it)
+	released(t, c, time.Second, it)
+}
+
 // A recipient in a pause, or above its limit, keeps its state whatever number of others come.
 func TestMessageKeysFlood(t *testing.T) {
 	c := NewClass(start, perRecipient(50, leakyClass("0.01 packets/s")))

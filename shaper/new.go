@@ -90,7 +90,7 @@ func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 	p := paceOf(conf)
 	next := newRoot(now, conf, &Tally{Stats: old.Stats, lost: old.tally.lost}, &p, p.spent(now))
 	if next.keys != nil {
-		next.keys.spentAt = now
+		next.keys.spend(now)
 	}
 	forget := old.former != nil && old.former.Backlog() == (Backlog{}) // before the lock: Backlog takes another
 	defer old.lock().mu.Unlock()

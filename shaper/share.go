@@ -39,7 +39,7 @@ func (b *backing) disown(now time.Time) {
 	root, at := c.lockAt(now)
 	defer root.mu.Unlock()
 	if c.keys != nil && b.member != nil {
-		c.keys.spentAt = at
+		c.keys.spend(at)
 	}
 	withBuckets(c, func(c *Class) {
 		if s, ok := c.limiter.(*shared); ok {
