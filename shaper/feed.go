@@ -96,7 +96,11 @@ func (k *contender) ready(now time.Time) time.Time {
 	case k.head != nil && k.isQueue:
 		return now // the class counts the item when it leaves
 	case k.head != nil:
-		return k.allowed(now)
+		at := n.allowedAt(now, k.head.Cost.In(n.kind))
+		if n.feed == nil || !at.After(now) {
+			return at
+		}
+		return k.orSmaller(now, at)
 	case k.isQueue:
 		return limit.Never
 	}
@@ -106,18 +110,13 @@ func (k *contender) ready(now time.Time) time.Time {
 	return n.feed.nextChange()
 }
 
-// allowed returns when the class of a child lets its head leave, or when somebody has to look again.
-func (k *contender) allowed(now time.Time) time.Time {
-	n := k.node
-	at := n.allowedAt(now, k.head.Cost.In(n.kind))
-	if n.feed == nil || !at.After(now) {
-		return at
-	}
-	least := int64(1)
+// orSmaller returns when the head may leave, at, or when a smaller item may before.
+func (k *contender) orSmaller(now, at time.Time) time.Time {
+	n, least := k.node, int64(1)
 	if n.someFree {
 		least = 0
 	}
-	if small := n.allowedAt(now, least); small.Before(at) { // a smaller item may become the next before
+	if small := n.allowedAt(now, least); small.Before(at) {
 		at = earlier(at, later(small, n.feed.nextChange()))
 	}
 	return at
