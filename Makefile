@@ -14,6 +14,7 @@
 # make test-packages  as root: checks, installs, upgrades and purges packages; some 10 minutes
 # make bench  as root: measures shaper beside its peers, and writes docs/benchmarks.md
 # make bench-go  Go benchmarks, for benchstat
+# make instructions  counts how many instructions the hot paths take, and took at revision AGAINST; some 3 minutes
 # make growth  measures what things cost as they become more, and writes docs/growth.md
 # make demo-fleet   three shapers share one account of 20 messages/s; draws all departures to PICTURE
 # make pictures     draws the pictures of the pages in docs/, with an hour of traffic
@@ -67,7 +68,7 @@ build = play=$$(mktemp -d) && trap 'rm -rf "$$play"' EXIT && $(call program,$$pl
 	echo '{"Replace": {$(call overlaid,play.wasm.gz), $(call overlaid,wasm_exec.js)}}' >"$$play/overlay.json" && \
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -overlay "$$play/overlay.json" $(1)
 
-.PHONY: schedules build playground install uninstall deb rpm dist image test-packages run test soak kernel uml demo-kannel demo-fleet pictures bench bench-go growth lint fuzz deps
+.PHONY: schedules build playground install uninstall deb rpm dist image test-packages run test soak kernel uml demo-kannel demo-fleet pictures bench bench-go instructions growth lint fuzz deps
 
 run:
 	$(GO) run ./cmd/shaper run
@@ -108,7 +109,7 @@ LONG   = AStallCosts Again(AfterItsShare|InAWindow) AllReadTheSameRules AnswersA
          Tree(IsNaive|NeverAbove|Shares) UrgentAmongBulk WaitsOfManyBuckets WhyCopies \
          Windows(AfterAnEmptyRestart|AreUsedInFull|CountWhatHasLeft)
 PLAIN  = Allocate RandomSchedules $(LONG)
-SINGLE = buffer calendar fleet/limits frame human leaky limit metrics metrics/grafana nft packaging/sbom policy simulate systemd tests/growth tests/order tests/tally unit web/play
+SINGLE = buffer calendar fleet/limits frame human leaky limit metrics metrics/grafana nft packaging/sbom policy simulate systemd tests/growth tests/instructions tests/order tests/tally unit web/play
 QUIET  = DatagramsAreSpacedAndCounted Fleet(Faults|On(Cluster|Sentinel)|PausesTogether|SharesOneAccount|SlowStore|TLS|WithoutItsStore) \
          HalfAPacketPerSecond IdleDaemonTakesNoTime Iperf3ThroughLeakyClasses Kannel(ByRecipient)? \
          Kernel(LeakyHasNoBursts|ManyRules|RateChangesUnderTheFlow|Rates) NameMovesInDNS NewRateReachesOpenConnection OpenPageTakesLittle \
@@ -165,6 +166,11 @@ fuzz:
 bench: DEBIAN = build-essential:g++ iproute2:ip kannel:bearerbox
 bench: deps
 	$(GO) run ./tests/bench $(BENCH)
+
+AGAINST ?= HEAD
+instructions: DEBIAN = valgrind:valgrind
+instructions: deps
+	$(GO) run ./tests/instructions -against $(AGAINST)
 
 bench-go:
 	$(GO) test -run '^$$' -bench . -benchmem ./...
