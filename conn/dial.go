@@ -80,14 +80,16 @@ func (d *dialling) giveUp(now time.Time) {
 	}
 }
 
-// queue queues the connection in its class, and tries an address when it has a permit. If a reload
-// has just removed the listener, there is no class, and the session ends.
+// queue queues the connection in its class, and tries an address when it has a permit. It ends the
+// attempts that go on, and their addresses come last. If a reload has just removed the listener, there
+// is no class, and the session ends.
 func (d *dialling) queue() {
 	t := d.session
 	if t.up.flow.Class() == nil {
 		t.finish(stats.ByOperator)
 		return
 	}
+	d.search.addrs = append(d.search.addrs, d.race.end()...)
 	if t.permit.acquire() {
 		d.tryAddress()
 	}

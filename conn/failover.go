@@ -38,7 +38,6 @@ func (d *dialling) enterNext() {
 		t.course.destination = d.search.addrs[0].AddrPort
 		mayDiffer := s.routing.needsDestination(t.conf.Name) || t.course.origin.unfit > 0 && s.routing.needsBind(t.conf.Name)
 		if mayDiffer && d.changeClasses(time.Now()) {
-			d.search.addrs = append(d.search.addrs, d.race.end()...)
 			d.queue()
 			return
 		}

@@ -485,3 +485,24 @@ func TestFailOverIsOneConnection(t *testing.T) {
 		t.Errorf("%d connections are counted of the listener", n)
 	}
 }
+
+// If a reload takes the listener and its class while addresses race, the session ends before it tries another one. An
+// address that takes too long has failed, although the session ends for another reason.
+func TestRaceEndsWithItsClass(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		to, _ := listen(t)
+		r := bare(t)
+		r.addresses(silence(t, "192.0.2.1:1"), silence(t, "192.0.2.2:1"), silence(t, "192.0.2.3:1"), silence(t, "192.0.2.4:1"), "192.0.2.8:1", to)
+		text := forward("test:1", fast)
+		r.reload(text)
+		sv := r.service("l")
+		r.dial("l")
+		time.Sleep(4*raceDelay - time.Millisecond) // until the fifth one is tried, which refuses
+		r.shade(text + "[[rule]]\ndestination = \"192.0.2.0/24\"\nclass = \"c\"\n")
+		r.reload(class("d", fast) + listener("m", "tcp", to, "d"))
+		trial.Await(t, "it ends", func() bool { return sv.stats.Ended[stats.ByOperator].Load() == 1 })
+		if got := sv.stats.Failed.Read([]string{"test:1"})["test:1"]; got[stats.NotServed] != 1 || got[stats.NoAnswer] != 1 {
+			t.Errorf("counted: %v, want one that refuses and one that does not answer", got)
+		}
+	})
+}
