@@ -3,6 +3,8 @@ package conn
 import (
 	"testing"
 	"testing/synctest"
+
+	"shaper/policy"
 )
 
 // tended is a session of which the registry asks only how often it is checked.
@@ -75,5 +77,30 @@ func TestRegistryIsDue(t *testing.T) {
 	seldom.turns = 1
 	if n, all := count(seldom, false, false), count(seldom, false, true); n != 1 || all != 8 {
 		t.Errorf("a session that has become impatient is checked in %d turns of 8, and in %d while its socket closes, want 1 and 8", n, all)
+	}
+}
+
+// closer is a bound socket of which only close matters.
+type closer struct {
+	bound
+	onClose func()
+}
+
+func (c closer) close() { c.onClose() }
+
+// TestNoSessionOnceItStops has a connection become a session while a server that stops closes its sockets.
+func TestNoSessionOnceItStops(t *testing.T) {
+	r := run(t, forward(policy.Echo, fast))
+	entered := false
+	r.mu.Lock()
+	r.bound[address{}] = closer{onClose: func() {
+		if entered = r.sessions.add(&tended{turns: 1}, 1<<40); entered {
+			r.sessions.remove(1 << 40)
+		}
+	}}
+	r.mu.Unlock()
+	r.Shutdown(expired)
+	if entered {
+		t.Error("a session begins after the stop has begun")
 	}
 }

@@ -185,6 +185,7 @@ func (s *Server) Shutdown(ctx context.Context) (reset int) {
 	s.mu.Lock()
 	s.drains.Store(ctx.Err() == nil)
 	s.stopping.Store(true)
+	s.sessions.close()
 	for at, b := range s.bound {
 		b.close()
 		delete(s.bound, at)
@@ -193,7 +194,6 @@ func (s *Server) Shutdown(ctx context.Context) (reset int) {
 		s.probe.close()
 	}
 	s.mu.Unlock()
-	s.sessions.close()
 
 	counted := make(chan int, 1)
 	stop := context.AfterFunc(ctx, func() { counted <- s.resetAll() })
