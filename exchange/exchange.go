@@ -201,7 +201,7 @@ func (x *Exchange) Tend(now time.Time) {
 		return
 	}
 	x.up.backlog.forget(func(m *message) bool { return m.at.Before(late) })
-	x.requests.expire(late)
+	x.requests.tellExpired(late)
 	x.host.Revisit() // the link has room for others
 }
 

@@ -8,8 +8,9 @@ import (
 	"shaper/stats"
 )
 
-// found is the message at the front of the input, or the last one that was there. Only its head may be there; then its
-// body follows.
+// found is the message that a lane has found last. At first its bytes are at the front of the input: all of them, or
+// those of its head, which its body follows. The methods that read or change bytes may be called only until these bytes leave
+// the input; the other methods, and the fields, stay of use after that.
 type found struct {
 	in       *input
 	message  frame.Message

@@ -53,12 +53,12 @@ func (r *requests) giveUp(tag uint16) {
 	r.classes.disuse(r.run.now, tag)
 }
 
-// drop gives up all requests in flight.
-func (r *requests) drop() { r.link.Drop(r.giveUpLast) }
+// drop gives up all requests in flight, since the provider has ended or the exchange quits.
+func (r *requests) drop() { r.link.Drop(r.giveUpAtEnd) }
 
-// giveUpLast is giveUp when the connection has ended. It is called for the oldest request first. If a
+// giveUpAtEnd is giveUp when no more answers come. It is called for the oldest request first. If a
 // part of the answer to that request has come, the class may know already what the answer says.
-func (r *requests) giveUpLast(tag uint16) {
+func (r *requests) giveUpAtEnd(tag uint16) {
 	f := r.answer
 	known := f.open && f.heeded
 	if f.open = false; known {
@@ -74,11 +74,12 @@ func (x *Exchange) expectNoAnswers() {
 	x.requests.drop()
 	x.up.backlog.forgetAll()
 	if !x.protocol.isHTTP() {
-		x.requests.expire(x.now.Add(1))
+		x.requests.tellExpired(x.now.Add(1))
 	}
 }
 
-// heed tells the class of a request what its answer says about the rate. A second call does nothing.
+// heed tells the class of a request what its answer m says about the rate. m is the answer that was found last. A second
+// call for the same answer does nothing.
 func (r *requests) heed(m *frame.Message) {
 	if r.answer.heeded {
 		return

@@ -9,9 +9,12 @@ import (
 // keptMemory is the memory of all that the process keeps, in bytes; see memory.keep.
 var keptMemory atomic.Int64
 
-// A memory counts the memory, in bytes, of the messages that wait in a direction of a connection, and of what is kept until
-// an answer has said whether a request is sent again. What waits takes at most policy.ConnectionHolds with what is kept; see
-// hasRoom. What is kept also takes at most policy.RetriesHolds in the whole process.
+// A memory counts the bytes of memory that one direction of a connection takes. Messages that wait take some; the backlog
+// adds and subtracts these itself, and asks hasRoom before. What is kept until an answer says whether a request is sent again
+// takes some, too: the request, and an answer that is held back. See keep.
+//
+// Both together take at most policy.ConnectionHolds. Only the first message of a list may wait although there is no room. All
+// connections of the process together keep at most policy.RetriesHolds.
 type memory struct{ taken int }
 
 // hasRoom reports whether another message of n bytes may wait.
@@ -19,7 +22,8 @@ func (mem *memory) hasRoom(n int) bool {
 	return mem.taken+int(policy.Holds(int64(n))) <= int(policy.ConnectionHolds)
 }
 
-// keep takes n bytes for what is kept. It returns false, and takes nothing, if there is no room.
+// keep takes n bytes for what is kept. It returns false, and takes nothing, if there is no room, or if n is more than one
+// request may take.
 func (mem *memory) keep(n int) bool {
 	if n > int(policy.Holds(int64(policy.RetryHolds))) || mem.taken+n > int(policy.ConnectionHolds) {
 		return false

@@ -31,14 +31,14 @@ func (p *payload) own() {
 	}
 }
 
-// rewrite copies a request out of the input, so that it asks for the server of an origin.
+// rewrite copies a request out of the input, so that it asks for the server of an origin. It has to come before own.
 func (p *payload) rewrite(o *frame.Origin) {
 	front := p.bytes()
 	p.buf = buffer.Get(len(front) + o.Growth())
 	p.n = int32(len(o.AppendRequest(p.buf.Bytes[:0], front)))
 }
 
-// append adds a piece of the body to the copy.
+// append adds a piece of the body to the copy, which there has to be.
 func (p *payload) append(piece []byte) {
 	n := int(p.n) + len(piece)
 	if n > len(p.buf.Bytes) {
@@ -51,10 +51,10 @@ func (p *payload) append(piece []byte) {
 	p.n = int32(n)
 }
 
-// memory returns how much memory a message with the copy takes, in bytes.
+// memory returns how many bytes of memory a message takes with its copy, which there has to be.
 func (p *payload) memory() int { return messageMemory + len(p.buf.Bytes) }
 
-// holds returns how much memory a message takes, or will take once its bytes are copied.
+// holds returns how many bytes of memory a message takes, or will take once its bytes are copied.
 func (p *payload) holds() int {
 	if p.buf != nil {
 		return p.memory()
@@ -62,7 +62,7 @@ func (p *payload) holds() int {
 	return int(policy.Holds(int64(p.n)))
 }
 
-// release gives the copy back. The payload has no bytes then.
+// release gives the copy back. The payload must not be used after that: its bytes are gone from the input, too.
 func (p *payload) release() {
 	if p.buf != nil {
 		p.buf.Put()

@@ -54,8 +54,8 @@ type unwritten struct {
 	cost shaper.Cost // of the refused message
 }
 
-// add tells the client that a message is refused, at once or when its turn has come.
-// If the message cannot be refused, the connection ends.
+// add writes the refusal of a message at once if its turn has come, and else when writeDue finds that it has. If the protocol
+// has no refusal for the message, the connection ends.
 func (r *refusals) add(m refusedMessage) {
 	x, l, f := r.x, m.lane, m.frame
 	if !f.Refusable {
@@ -77,7 +77,7 @@ func (r *refusals) add(m refusedMessage) {
 	r.unwritten = append(r.unwritten, unwritten{f.Tag, m.cost})
 }
 
-// drop ends the uses of the tags of refusals that are not written any more.
+// drop forgets the refusals that are not written, and ends the uses of their tags.
 func (r *refusals) drop() {
 	for _, w := range r.unwritten {
 		r.x.classes.disuse(r.x.now, w.tag)

@@ -16,7 +16,7 @@ type requests struct {
 	classes  *classes
 	watcher  Watcher // nil: nobody
 	accounts accounts
-	answer   *found // the answer that was found last
+	answer   *found // what the other lane has found last: an answer, if its message says so
 }
 
 // send tells the link that a message leaves. It reports whether the message gets an answer. If
@@ -40,8 +40,8 @@ func (r *requests) unanswered() int {
 	return n
 }
 
-// expire tells the watcher that no answers are expected any more to what was sent before a time.
-func (r *requests) expire(before time.Time) {
+// tellExpired tells the watcher that no answers are expected any more to what was sent before a time.
+func (r *requests) tellExpired(before time.Time) {
 	if r.watcher != nil {
 		r.watcher.Expired(r.run.now, before)
 	}

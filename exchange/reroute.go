@@ -53,8 +53,9 @@ func (l *lane) reclassify() {
 	l.found.charge(l.x.protocol, l.class(), l.scan.Message().Cost)
 }
 
-// A move takes the messages that wait in classes that are gone to other classes. Messages to the provider go to where
-// the rules lead now, and messages to the client go to one class.
+// A move takes the messages that wait in classes that are gone to other classes, after a reload. Messages to the provider
+// go to where the rules lead now, and messages to the client go to one class. The backlog of a lane has one move at most; see
+// driveMove.
 type move struct {
 	run  *run
 	gone map[*shaper.Class]bool
@@ -99,24 +100,24 @@ func (q *backlog) reroute(gone map[*shaper.Class]bool, back *shaper.Class) {
 func (q *backlog) driveMove() {
 	to := q.moving
 	for _, b := range q.classes {
-		if !to.all(&b.waiting) || !to.all(&b.parked) {
+		if !to.moveList(&b.waiting) || !to.moveList(&b.parked) {
 			return
 		}
 	}
-	to.all(&q.behind)
+	to.moveList(&q.behind)
 	q.moving = nil
 }
 
-// all moves messages out of one list, in their order. It returns false if a message of the list
-// is about to leave.
-func (to *move) all(of *list) bool {
+// moveList moves the messages of one list that have to move, in their order. It returns false, and moves none, if the
+// first of them is about to leave.
+func (to *move) moveList(of *list) bool {
 	if !to.withdraw(of) {
 		return false
 	}
 	for m, n := of.first, of.n; n > 0 && !to.run.stopped; n-- {
 		next := m.next // m may come to the end of this same list
 		if to.includes(m) {
-			to.take(m)
+			to.moveOne(m)
 		}
 		m = next
 	}
@@ -140,9 +141,9 @@ func (to *move) withdraw(of *list) bool {
 	return true
 }
 
-// take takes a message, which is in no queue of a class, to another class, or to its bucket
+// moveOne moves a message, which is in no queue of a class, to another class, or to its bucket
 // there; or the message leaves.
-func (to *move) take(m *message) {
+func (to *move) moveOne(m *message) {
 	q, from, old, c := &m.lane.backlog, m.stage, m.tag, &m.lane.x.classes
 	if from != behind { // otherwise it keeps its place: its turn does not depend on its class
 		q.take(m)
