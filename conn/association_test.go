@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -317,23 +318,18 @@ func TestNamesOfDatagrams(t *testing.T) {
 	}
 }
 
-// lateReader is the relay of a client whose second datagram comes to admit only when the lookup that the
-// first one has begun is over.
+// lateReader is the relay of a client whose second datagram comes to admit only when the test lets it go on.
 type lateReader struct {
 	*association
-	t      testing.TB
-	answer chan struct{} // closed: the lookup goes on
+	second chan udpKey   // gets the key of the second datagram
+	goOn   chan struct{} // closed: that datagram goes on
 	came   int           // datagrams to admit
 }
 
 func (l *lateReader) admit(key udpKey, client sock.Peer, t sock.Train) bool {
 	if l.came++; l.came == 2 {
-		close(l.answer)
-		trial.Await(l.t, "the lookup is over", func() bool {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			return l.waiting[key] == nil
-		})
+		l.second <- key
+		<-l.goOn
 	}
 	return l.association.admit(key, client, t)
 }
@@ -358,12 +354,23 @@ func TestOneSessionForADestination(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.close(stats.OK)
-	a.socket.addressing = &lateReader{association: a, t: t, answer: answer}
+	late := &lateReader{association: a, second: make(chan udpKey, 1), goOn: make(chan struct{})}
+	goOn := sync.OnceFunc(func() { close(late.goOn) })
+	defer goOn()
+	a.socket.addressing = late
 	a.serve()
 	c.relay = a.local()
 	for _, said := range []string{"one", "two"} {
 		c.send(t, header("test", 1)+said)
 	}
+	key := <-late.second
+	close(answer)
+	trial.Await(t, "the lookup that the first one has begun is over", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return a.waiting[key] == nil
+	})
+	goOn()
 	for range 2 {
 		receive(t, server)
 	}

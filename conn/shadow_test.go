@@ -87,8 +87,8 @@ func TestShadowPolicyOfDatagrams(t *testing.T) {
 	if n := wouldDrop(classes["c"]); n != 14 {
 		t.Errorf("%d would be dropped, want 14 of 20", n)
 	}
-	for id := range r.sessions.open {
-		r.CloseSession(id)
+	for _, one := range r.Sessions() {
+		r.CloseSession(one.ID)
 	}
 }
 

@@ -10,7 +10,8 @@ const Patience = 5 * time.Minute
 
 // Await waits until a condition holds that somebody else brings about: another goroutine, a program or the kernel. It
 // looks every millisecond at first, and less often the longer it takes, since each look takes the other some time. If the
-// condition does not hold within Patience, the test fails at once; what says what it waited for.
+// condition does not hold within Patience, the test ends, and has failed; what says what it waited for. So only the goroutine
+// of the test may call Await.
 func Await(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for began := time.Now(); !holds(); {
