@@ -44,10 +44,11 @@ type registered struct {
 
 // registry is what has to end before the server has stopped: the open sessions, and the tunnels, of
 // which some still send for sessions that have ended. Once it is closed, no session comes in; those
-// that are open may still make tunnels.
+// that are open may still make tunnels. All methods but init are safe for concurrent use. The caller may
+// hold the locks that come before the registry's; see Server.
 type registry struct {
 	mu      sync.Mutex            // guards the fields below
-	closed  bool                  // see close
+	closed  bool                  // no session comes in any more
 	open    map[uint64]registered // the open sessions, by id
 	tunnels map[*tunnel]bool      // those that are not closed
 	idle    sync.Cond             // on mu: the last session or the last tunnel has ended
@@ -109,7 +110,7 @@ func (r *registry) await() {
 	}
 }
 
-// find returns an open session.
+// find returns an open session. It returns false if none has this id.
 func (r *registry) find(id uint64) (one session, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,15 +129,16 @@ func (r *registry) all() []session {
 	return all
 }
 
-// sending returns the tunnels that are not closed.
-func (r *registry) sending() []*tunnel {
+// openTunnels returns the tunnels that are not closed, in any order.
+func (r *registry) openTunnels() []*tunnel {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Collect(maps.Keys(r.tunnels))
 }
 
-// due appends the sessions that the janitor has to check in a turn. stops says that these are all,
-// and closes that a socket of datagrams closes: its sessions have become impatient.
+// due appends the sessions to batch that the janitor has to check in a turn. If the server stops, these
+// are all. closes says that a socket of datagrams closes. Its sessions have to be checked in each turn from
+// then on, so due asks all sessions once more how often they are checked.
 func (r *registry) due(batch []session, turn uint64, stops, closes bool) []session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,7 +150,8 @@ func (r *registry) due(batch []session, turn uint64, stops, closes bool) []sessi
 	return batch
 }
 
-// remark sets the marks of all open sessions again.
+// remark sets the marks of all open sessions again. It takes their locks, so the caller may hold only that
+// of the routing.
 func (r *registry) remark() {
 	for _, one := range r.all() {
 		one.remark()

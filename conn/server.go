@@ -221,7 +221,7 @@ func (s *Server) resetAll() (n int) {
 			n++
 		}
 	}
-	for _, tn := range s.sessions.sending() {
+	for _, tn := range s.sessions.openTunnels() {
 		if tn.abort() { // its session has ended, but its last bytes have not departed
 			n++
 		}

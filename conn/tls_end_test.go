@@ -448,7 +448,7 @@ func TestTLSOfARefusedClientEnds(t *testing.T) {
 // awaitTunnels waits until there are so many tunnels.
 func (r *rig) awaitTunnels(n int) {
 	r.t.Helper()
-	trial.Await(r.t, fmt.Sprintf("there are %d tunnels", n), func() bool { return len(r.sessions.sending()) == n })
+	trial.Await(r.t, fmt.Sprintf("there are %d tunnels", n), func() bool { return len(r.sessions.openTunnels()) == n })
 }
 
 // A stop does not wait for a client that was told of the end of its session, and does not close. What the
@@ -511,7 +511,7 @@ func TestTLSEndsInEveryWay(t *testing.T) {
 	}
 	clients.Wait()
 	trial.Await(t, "all sessions have ended", func() bool {
-		return len(s.sessions.all()) == 0 && len(s.sessions.sending()) == 0
+		return len(s.sessions.all()) == 0 && len(s.sessions.openTunnels()) == 0
 	})
 	close(stop)
 	upstreams.Wait()
