@@ -6,11 +6,12 @@ import (
 	"slices"
 )
 
-// keyPauses are the keys of which the provider wants nothing, as a store in memory knows them. The zero keyPauses is empty.
+// keyPauses are the keys of which the provider wants nothing, as a store in memory knows them. All times are of the store's
+// clock, in microseconds. The zero keyPauses is empty.
 type keyPauses struct {
-	until map[string]int64
-	many  int64      // how many pauses there have been
-	named [64]string // the keys of the last ones
+	until map[string]int64 // when the pause of each key ends, also of some that are over
+	many  int64            // how many pauses there have been; the last one has this number
+	named [64]string       // the keys of the last pauses, by their numbers modulo 64
 }
 
 // maxPaused bounds how many keys pause at once.
@@ -42,8 +43,8 @@ func (p *keyPauses) of(now int64, key string) int64 {
 	return 0
 }
 
-// next returns the number and the key of the first pause after a number of which the store still knows the key. The number
-// may be that of another store. There has to be such a pause: heard is not many.
+// next returns the number and the key of the first pause after number heard whose key is still named. heard may be a number
+// of another store; then next begins with the oldest. There has to be a later pause: heard must not be many.
 func (p *keyPauses) next(heard int64) (number int64, key string) {
 	if heard > p.many {
 		heard = 0
@@ -52,7 +53,7 @@ func (p *keyPauses) next(heard int64) (number int64, key string) {
 	return heard, p.named[heard%int64(len(p.named))]
 }
 
-// setBack keeps the ends of the pauses as far away as they were if the store's clock has been set back.
+// setBack keeps the ends of the pauses as far away as they were, since the store's clock has been set back by so much.
 func (p *keyPauses) setBack(by int64) {
 	for key := range p.until {
 		p.until[key] -= by

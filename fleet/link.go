@@ -57,7 +57,8 @@ func (l *link) isKnown(now time.Time) bool {
 	return !l.known.IsZero() && now.Sub(l.spoke) < standardTerms.hold
 }
 
-// ready returns from when the member may ask: when all blocks have ended that were granted before it came.
+// ready returns from when the member may ask: when all blocks have ended that were granted before it came. It returns the zero
+// time if the member does not know the store's clock well.
 func (l *link) ready(t terms) time.Time {
 	if l.joined.IsZero() {
 		return time.Time{}

@@ -10,10 +10,10 @@ import (
 // A period is the time between two slots: quo + rem/parts microseconds, with rem below parts.
 type period struct{ quo, rem, parts int64 }
 
-// A slotTime is a slot by the store's clock, in whole microseconds and parts of one.
+// A slotTime is a slot by the store's clock, in whole microseconds and parts of one. How large a part is depends on the period.
 type slotTime struct {
 	us  Stamp
-	rem int64
+	rem int64 // below period.parts
 }
 
 // maxParts bounds the denominator of a period, so that the script computes exactly.
@@ -52,10 +52,10 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// length returns the period in microseconds, rounded.
+// length returns the period in microseconds, as exactly as a float64 can.
 func (p period) length() float64 { return float64(p.quo) + float64(p.rem)/float64(p.parts) }
 
-// after returns the slot n periods after another one.
+// after returns the slot n periods after another one, exactly.
 func (p period) after(slot slotTime, n int64) slotTime {
 	sum := slot.rem + n*p.rem
 	return slotTime{slot.us + Stamp(n*p.quo+sum/p.parts), sum % p.parts}

@@ -2,11 +2,13 @@ package fleet
 
 import "time"
 
-// A usage is how much of its window is used, as the store has said last. If the store loses that, the member tells it.
+// A usage is how much of the window of a lease is used, as the store has said last. The member tells the store that with each
+// Take. If the store has lost what it knew, the member tells it once, even if it wants nothing. The argument recover is
+// Machine.recover: one value stands for one such loss, and 0 for none.
 type usage struct {
 	units int64
 	until time.Time // from then on they make no difference
-	told  Stamp     // Machine.recover when the store was told this
+	told  Stamp     // recover when the store was told last; 0 also if that call has failed
 }
 
 // learn notes what an answer says. An answer that does not say how much is used names fewer units than it grants, or none.
@@ -26,14 +28,14 @@ func (u *usage) learn(now time.Time, class *Class, clock *clock, r *Reply) {
 	}
 }
 
-// counts reports whether it makes a difference at now.
+// counts reports whether the units make a difference at now.
 func (u *usage) counts(now time.Time) bool { return now.Before(u.until) }
 
-// isNews reports whether a store that recovers until then has to hear of it.
+// isNews reports whether the store has lost the units and has yet to be told.
 func (u *usage) isNews(now time.Time, recover Stamp) bool { return u.counts(now) && u.told != recover }
 
-// tell returns what to tell a store that recovers until then: how many units are used, and how long they still count. Of a
-// sliding window that is over, fewer and fewer do.
+// tell returns what to tell the store, and notes that the store is told: how many units are used, and how long they still
+// count; 0 and 0 if they do not. Of a sliding window that is over, fewer and fewer units count.
 func (u *usage) tell(now time.Time, class *Class, recover Stamp) (known int64, lasts time.Duration) {
 	if !u.counts(now) {
 		return 0, 0
