@@ -101,7 +101,8 @@ func (s sizes) add(folder string, file *ast.File) {
 			}
 		case *ast.TypeSpec:
 			if fields, ok := n.Type.(*ast.StructType); ok {
-				s.fields[folder+"."+n.Name.Name] = s.largestGroup(fields.Fields.List, alone)
+				name := folder + "." + n.Name.Name // also of types within functions, which may share a name
+				s.fields[name] = max(s.fields[name], s.largestGroup(fields.Fields.List, alone))
 			}
 		}
 		return true
