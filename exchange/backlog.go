@@ -106,7 +106,7 @@ func (q *backlog) addBefore(m *message, at stage, before *message) {
 	q.n++
 	q.countLate(m, 1)
 	q.bytes += int(m.payload.n)
-	q.memory.taken += m.payload.memory()
+	q.memory.add(m.payload.memory())
 }
 
 // take takes a message out of its list.
@@ -119,7 +119,7 @@ func (q *backlog) take(m *message) {
 	q.n--
 	q.countLate(m, -1)
 	q.bytes -= int(m.payload.n)
-	q.memory.taken -= m.payload.memory()
+	q.memory.remove(m.payload.memory())
 }
 
 func (q *backlog) countLate(m *message, n int) {

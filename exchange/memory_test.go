@@ -26,7 +26,7 @@ func TestMemoryOfAConnection(t *testing.T) {
 	if mem.keep(one + 1) {
 		t.Error("more is kept than there is room for")
 	}
-	mem.taken += one
+	mem.add(one)
 	if mem.hasRoom(1) || mem.keep(1) {
 		t.Error("there is room beyond the bound of a connection")
 	}
