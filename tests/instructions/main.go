@@ -1,7 +1,7 @@
 // Command instructions compares how many instructions the hot paths take with those of an earlier revision.
 //
 // A processor is not as fast in one minute as in the next, and less so a virtual one, so times of the same code differ by
-// some per cent, often by more. The number of instructions of the same code does not: of these benchmarks it differs by less than
+// some per cent, often by more. The number of instructions of the same code does not: of these benchmarks it differs by some
 // 1 % from run to run, on a busy machine too. It says nothing of the kernel, of caches and of waiting; `make bench` does.
 //
 // valgrind(1) counts. A benchmark runs twice, few times and many times; what the additional times take is what counts, so
