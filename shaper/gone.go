@@ -11,9 +11,10 @@ import (
 // what has left it matters. If the policy has a class of the same name again, the class comes back. Otherwise a reload and
 // its rollback would give the class its budget twice, and forget what is in flight, what the class has learned and until
 // when it pauses. Meanwhile the class goes on for those who still use it. A class that has an heir does not come back, and
-// only goes on for its users.
+// only goes on for its users. The lock of the Shaper guards it, and is taken before the lock of a tree.
 type gone map[*Class]*goneClass
 
+// A goneClass is one of these classes, and says whether anybody uses it and whether it still matters.
 type goneClass struct {
 	class    *Class
 	replaced bool      // another class has its name, or has had it since
@@ -153,7 +154,7 @@ func (of *goneClass) hasUsers() bool {
 		k != nil && (len(k.table.active) > 0 || k.common.bucket != nil && k.common.bucket.joined.Load() > 0)
 }
 
-// askAgain returns when the class may matter no more, if something has left it now. A class that was replaced matters
+// askAgain returns when to ask again whether the class matters, as if something had left it now. A class that was replaced matters
 // to its users only. These may stay for days, so askAgain waits for as long as the class has been gone, an hour at
 // most.
 func (of *goneClass) askAgain(now time.Time) time.Time {
@@ -167,12 +168,12 @@ func (of *goneClass) askAgain(now time.Time) time.Time {
 	return now.Add(min(max(horizon, now.Sub(of.since), askGoneAfter), askGoneBy))
 }
 
-// knows reports whether what the class may have learned still matters.
+// knows reports whether what the class may have learned still matters. It takes the lock of the tree.
 func (of *goneClass) knows(now time.Time) bool {
 	return now.Before(of.since.Add(findingKept)) && of.class.Policy().Learn != (policy.Learn{})
 }
 
-// matters reports whether the class does not behave as a new one would.
+// matters reports whether the class does not behave as a new one would. It takes the lock of the tree.
 func (of *goneClass) matters(now time.Time) bool {
 	c := of.class
 	for c.keys != nil && c.keys.forgetSome(now) {

@@ -7,15 +7,15 @@ import (
 	"shaper/policy"
 )
 
-// keepsKeys reports whether the ledger keeps the budgets of the keys of a class.
+// keepsKeys reports whether the ledger keeps the budgets of the keys of the class; false if the class has no buckets. The lock of the
+// tree is held.
 func (b *backing) keepsKeys() bool {
 	k := b.class.keys
 	return k != nil && b.ledgerOfKeys() != nil && b.member == nil && b.class.shadow == nil && k.pace.horizon() > keptFrom
 }
 
-// noteKeys makes the ledger keep what the class remembers of keys that nobody uses, if the ledger keeps
-// their budgets. If it has done so before (kept), it knows them already, and only has to learn how
-// keys start that it does not know.
+// noteKeys makes the ledger keep what the class remembers of keys that nobody uses, if keepsKeys. kept says that it was so before:
+// then the ledger knows these keys already, and only has to learn how the others begin. The lock of the tree is held.
 func (b *backing) noteKeys(now time.Time, kept bool) {
 	if !b.keepsKeys() {
 		return
@@ -33,7 +33,7 @@ func (b *backing) noteKeys(now time.Time, kept bool) {
 }
 
 // noteAllKeys makes a ledger keep that all keys that the ledger does not know have just been used. It is
-// for a ledger that has no room for all keys.
+// for a ledger that has no room for all keys. It takes the lock of the tree, since a ledger calls it.
 func (b *backing) noteAllKeys(now time.Time, ledger Ledger) {
 	root, now := b.class.lockAt(now)
 	defer root.mu.Unlock()
@@ -42,9 +42,9 @@ func (b *backing) noteAllKeys(now time.Time, ledger Ledger) {
 	}
 }
 
-// leasesOfKeys returns what is remembered of the keys that nobody uses. If keys that nobody knows
-// start as after a full burst, the first lease says so. Unless each is set, leasesOfKeys returns
-// only that lease.
+// leasesOfKeys returns leases of what is remembered of the keys that nobody uses. If keys of which nothing is remembered
+// begin as after a full burst, the first lease says so. Unless each is set, leasesOfKeys returns only that lease. The class
+// has buckets, and the lock of the tree is held.
 func (b *backing) leasesOfKeys(now time.Time, each bool) (all []limit.Lease) {
 	k := b.class.keys
 	if !k.spentAt.IsZero() {

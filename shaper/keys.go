@@ -232,7 +232,7 @@ func (k *keys) reuse(now time.Time, key policy.Key, kept keptState, known bool) 
 	state := bucketState{assured: k.pace.assure(kept.assured, nil)}
 	if !known {
 		var whole bool
-		kept.memories, state.assured, whole = k.remembered(now, k.table.memories[:0])
+		kept.memories, state.assured, whole = k.freshMemories(now, k.table.memories[:0])
 		if k.table.memories = kept.memories[:0]; !whole {
 			return nil
 		}

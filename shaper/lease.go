@@ -118,12 +118,12 @@ type backing struct {
 	known  bool   // the fleet knows what the class has used: this class was shared, or the one that it has replaced
 }
 
-// standBehind makes the backing of a class that of a bucket of it.
+// standBehind gives a bucket of the class the same backing. The bucket uses it when it gets a limiter next.
 func (b *backing) standBehind(bucket *Class) {
 	bucket.backing.ledger, bucket.backing.member = b.ledgerOfKeys(), b.member
 }
 
-// ledgerOfKeys returns what keeps the budget of each bucket of a class; nil: nothing does.
+// ledgerOfKeys returns what keeps the budget of each bucket of the class; nil: nothing does. The class has buckets.
 func (b *backing) ledgerOfKeys() Ledger {
 	if !b.class.keys.mayReturn {
 		return nil

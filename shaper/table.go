@@ -46,7 +46,7 @@ func newKeyTable(now time.Time, limits int) keyTable {
 	return keyTable{epoch: now, seed: maphash.MakeSeed(), size: entrySize(limits)}
 }
 
-// len returns how many entries there are.
+// len returns how many entries there are: for keys that somebody uses, and for those that are remembered.
 func (s *keyTable) len() int { return int(s.last) - len(s.free) }
 
 func (s *keyTable) entry(i int32) entry { return entryIn(s.chunks, i, s.size) }
@@ -78,7 +78,7 @@ func (s *keyTable) bucketOf(entry int32) *Class {
 // bucketOfKey returns the bucket of a key that somebody uses; nil if nobody does.
 func (s *keyTable) bucketOfKey(key policy.Key) *Class { return s.bucketOf(s.find(key)) }
 
-// use notes that somebody uses the bucket of the key of an entry.
+// use notes that somebody uses a bucket, and makes it that of the key of an entry. Nobody used the key before.
 func (s *keyTable) use(c *Class, entry int32) {
 	c.entry = entry
 	s.active = append(s.active, c)
@@ -290,6 +290,7 @@ func (s *keyTable) freeEntry() int32 {
 	return s.last
 }
 
+// remove removes an entry, so that the table knows nothing of its key. Nobody uses the key.
 func (s *keyTable) remove(i int32) {
 	e := s.entry(i)
 	key := e.key()

@@ -18,7 +18,7 @@ type modelKey struct {
 	within time.Time // when it is within its assured rate
 }
 
-// A keyModel is what keyTable are to remember.
+// A keyModel is what a keyTable is to remember.
 type keyModel map[policy.Key]*modelKey
 
 // note notes what a key that nobody uses has used at now.
@@ -31,7 +31,7 @@ func (m keyModel) note(now time.Time, key policy.Key, s bucketState) {
 	}
 }
 
-// forget makes idle look at most reviews, and fails unless it forgets those keys that are due, and no others.
+// forget makes the table look at most reviews, and fails unless it forgets those keys that are due, and no others.
 func (m keyModel) forget(t *rapid.T, table *keyTable, now time.Time, most int) {
 	more := table.forget(now, most)
 	for key, k := range m {
@@ -48,7 +48,7 @@ func (m keyModel) forget(t *rapid.T, table *keyTable, now time.Time, most int) {
 
 // What is remembered of keys is as in a map, whatever comes, goes, is forgotten and is changed by a reload; and no key
 // is forgotten late.
-func TestIdleKeysAreAMap(t *testing.T) {
+func TestKeyTableIsAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		one := ceiling("1 packets/s", classBy(policy.GCRA, "30 packets/min"))
 		log := ceiling("20 packets/min", classBy(policy.SlidingLog, "10 packets/min"))
