@@ -64,7 +64,7 @@
 //	forecast      estimates the departure of one item
 //	tail          what waits in the queue of a class before its last item
 //	turns         what has its turn before an item
-//	standing      what waits in a class and cannot leave before a time
+//	standstill    what waits in a class and cannot leave before a time
 //	group         the groups of a class
 //	charge        charges a departure to each class on its path
 //	tree          the place of a class in its tree, and the lock of the tree

@@ -46,7 +46,7 @@ func (e Estimate) Place(now time.Time, cost Cost) (position int, wait time.Durat
 func (e Estimate) Drain(now time.Time) (cost int64, drain time.Duration) {
 	c := e.class
 	defer c.lock().mu.Unlock()
-	held := standing{}
+	held := standstills{}
 	withWaiting(c, func(c *Class) {
 		cost += c.queueCost
 		f := forecastAt(now, c)

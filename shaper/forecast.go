@@ -27,8 +27,8 @@ import (
 type forecast struct {
 	tail // where the item waits, unless it goes before all others
 	now  time.Time
-	held standing  // of several forecasts at one moment; nil: this one is alone
-	most time.Time // an item that leaves later is refused, however late; zero: no bound
+	held standstills // of several forecasts at one moment; nil: this one is alone
+	most time.Time   // an item that leaves later is refused, however late; zero: no bound
 }
 
 // forecastAt returns a forecast of what comes to a class at now, or waits there.

@@ -31,11 +31,11 @@ var inWords = map[string]string{
 	HoldPermits:  "sessions to end",
 }
 
-// A hold is what something waits for: the limit that lets it leave last.
+// A hold is what something waits for: the limit that lets it leave last. Whoever asks for a hold has the lock of the tree.
 type hold struct {
 	by    *policy.Class // whose limit it is; nil: nothing holds it up
-	what  string
-	until time.Time
+	what  string        // a key of inWords, or the words of a limit
+	until time.Time     // when the limit lets it leave; limit.Never: not by time alone
 }
 
 // reading returns the hold for people and programs; nil if there is none.
@@ -65,16 +65,16 @@ func nextHold(now time.Time, c *Class) hold {
 	return holdOn(now, &c.node, cost)
 }
 
-// An arrival is an item of one unit with a key that comes to a class now. What is said of it changes nothing about what leaves.
-// The lock of the tree is held.
+// An arrival is an item of one unit with a key that would come to a class now. To ask about it changes nothing about what leaves.
+// The caller holds the lock of the tree.
 type arrival struct {
 	class *Class
 	now   time.Time
 	key   Key
 }
 
-// hold returns what the item waits for, and when it leaves behind all items that wait before it. If no limit holds up the
-// item itself, it waits for what holds up the first item that waits there, which is behind.
+// hold returns what the item waits for. Its end is when the item leaves behind all items that wait before it. If no limit holds
+// up the item itself, it waits behind the first item of its queue: then hold returns what that waits for, and the item.
 func (a arrival) hold() (h hold, behind *Item) {
 	c, now := a.class, a.now
 	h = holdOn(now, &c.node, &oneOfEach)
@@ -151,7 +151,7 @@ func (k *keys) turn(now time.Time, key policy.Key) time.Time {
 	if g := k.gate(now, key); g.assured != nil && g.assured.Next().After(now) {
 		band = borrowing
 	}
-	t := turn{of: k, band: band, bucket: k.inUse(now, key)}
+	t := turn{keys: k, band: band, bucket: k.inUse(now, key)}
 	return t.leaves(now, &oneOfEach)
 }
 

@@ -1,16 +1,16 @@
 package shaper
 
-// A tail is the end of the queue of a class, where an item stands behind all others. It says what waits there before the
-// item.
+// A tail is the place of an item at the end of the queue of a class, behind all others. It says what waits before the item.
+// A forecast has one. The caller holds the lock of the tree.
 type tail struct {
 	node *node
-	own  Cost // what the item costs if it is the last of the queue; nothing if it comes now
+	own  Cost // what the item costs if it is in the queue already, as the last; nothing if it comes now
 }
 
 // ahead returns what waits before the item in its queue, in the unit of the class.
 func (t tail) ahead() int64 { return t.node.queueCost - t.own.In(t.node.kind) }
 
-// before is ahead in all units.
+// before is ahead in all units. If other children than groups compete with the queue, it also has what waits in these.
 func (t tail) before() sum {
 	before := t.node.waitingCost
 	for _, group := range t.node.class.quiet.inUse {
@@ -35,11 +35,11 @@ func (t tail) through(x *node) int64 {
 	return before.in(x.kind)
 }
 
-// others returns what waits in a class on the path and beneath it, without the item.
+// others returns what waits in all queues of a class on the path and beneath it, in the unit of that class, without the item.
 func (t tail) others(x *node) int64 { return x.waitingCost.in(x.kind) - t.own.In(x.kind) }
 
-// parts returns in how many parts a forecast counts what waits before the item in its queue: in its units, unless these are
-// many, or all of it costs nothing in the unit of the class.
+// parts returns in how many equal parts a forecast divides what waits before the item in its queue. A part is a unit, unless
+// there are many units, or none: what waits costs nothing in the unit of the class.
 func (t tail) parts() int64 {
 	const most = 1024 // a queue of bytes has more units, and a forecast asks all classes on the path about each
 	if ahead := t.ahead(); ahead > 0 {

@@ -11,17 +11,19 @@ import (
 	"shaper/unit"
 )
 
-// A turn is that of an item of a bucket among the other buckets of its class.
+// A turn is that of an item of a bucket among the other buckets of its class. It estimates when the item has left the classes
+// above. The caller holds the lock of the tree.
 type turn struct {
-	of     *keys // whose buckets take turns
+	keys   *keys // whose buckets take turns
 	band   int
 	bucket *Class // nil if the key of the item has none yet
 	before sum    // what waits before the item in its bucket
 }
 
-// leaves returns when the item leaves the classes above that of the buckets, if that class has them to itself.
+// leaves returns when the limits of the classes above that of the buckets let the item leave. Before it leaves what comes first in
+// the other buckets, and what the rivals of each class on the path let leave.
 func (t *turn) leaves(now time.Time, cost *Cost) (at time.Time) {
-	c := t.of.class
+	c := t.keys.class
 	others, items := c.waitingCost, c.waiting
 	if t.bucket != nil {
 		own := t.bucket.waitingCost.negative()
@@ -40,15 +42,16 @@ func (t *turn) leaves(now time.Time, cost *Cost) (at time.Time) {
 	return at
 }
 
-// A contest is that of a child of a class with those of its siblings that have turns before it while it is within its assured
-// rate: its rivals. What stands still has no turn. All results are estimates, and no rival lets more leave than waits in it.
+// A contest is that of a child of a class with its rivals: the siblings that have turns before it, although the child is within
+// its assured rate. A rival has no worse priority, has something to send, and does not stand still. All results are estimates,
+// and no rival lets more leave than waits in it. The caller holds the lock of the tree.
 type contest struct {
 	now   time.Time
 	class *node // for which they compete
 	child *node
 }
 
-// rivals yields the rivals of the child, as far as feed.some yields them.
+// rivals yields the rivals of the child that feed.some yields: it does not look at all of many.
 func (c contest) rivals(yield func(*node) bool) {
 	for s := range c.class.feed.some {
 		isBefore := s != c.child && s.asChild.priority <= c.child.asChild.priority && s.waiting > 0
@@ -58,8 +61,8 @@ func (c contest) rivals(yield func(*node) bool) {
 	}
 }
 
-// letting returns what the rivals let leave before so many units of the child have left: what those of a better priority are
-// assured meanwhile, and those of the same priority at most as much as their weight gives them.
+// letting returns what the rivals let leave before so many units of the child have left, if the class has enough for what all are
+// assured. Each lets leave what it is assured meanwhile, and one of the same priority at most as much as its weight gives it.
 func (c contest) letting(units int64) int64 {
 	rate, all := c.class.pacedRate().PerSecond(), 0.
 	rest := rate
@@ -79,9 +82,8 @@ func (c contest) letting(units int64) int64 {
 	return int64(all)
 }
 
-// before returns what the rivals let leave before so many units of the child, if the child gets less than its siblings are
-// assured together. Rivals of a better priority let all leave that waits in them, and rivals of the same priority as much as
-// the weights say.
+// before is letting if the class has less than all are assured together. Rivals of a better priority let all leave that waits in
+// them, and rivals of the same priority as much as the weights say.
 func (c contest) before(units int64) (all sum) {
 	for s := range c.rivals {
 		before := s.waitingCost
@@ -119,7 +121,7 @@ func (t *turn) ahead(now time.Time, items, total int64) int64 {
 	if items == 0 {
 		return 0
 	}
-	k := t.of
+	k := t.keys
 	f, busy, priority, contends := k.class.feed, int64(k.waiting.Len()), k.conf.Priority, (*contender)(nil)
 	ready := f.seated(t.band)
 	if b := t.bucket; b != nil {

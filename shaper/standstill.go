@@ -6,21 +6,22 @@ import (
 	"shaper/limit"
 )
 
-// A standstill is what stands still from now until a time, at which classes go on that pause or are closed.
+// A standstill lasts from now until its end, when classes go on that pause or are closed. It says what waits in a class and cannot
+// leave before the end. The caller holds the lock of the tree.
 type standstill struct{ now, until time.Time }
 
-// A standing is what standstill.in says of classes at one moment, so that many forecasts ask each once.
-type standing map[heldIn]still
+// standstills remember what standstill.in says of classes at one moment, so that many forecasts ask each once. Nil remembers nothing.
+type standstills map[heldIn]still
 
 type heldIn struct {
 	node  *node
 	until time.Time
 }
 
-// still is what waits in a class and beneath it, and cannot leave before a time.
+// still is what waits in a class and beneath it, and cannot leave before the end of a standstill.
 type still struct {
 	sum
-	sooner sum       // the part of it that goes on a little before that time
+	sooner sum       // the part of it that goes on a little before the end
 	from   time.Time // when the first of it goes on
 }
 
@@ -33,8 +34,8 @@ func (s *still) add(n *node, at, until time.Time) {
 	}
 }
 
-// in returns what standstill.in does. Buckets and their groups are many, and each is asked once.
-func (h standing) in(n *node, now, until time.Time) still {
+// in returns what standstill.in does. It does not remember buckets and their groups: they are many, and each is asked once.
+func (h standstills) in(n *node, now, until time.Time) still {
 	if h == nil || n.class.owner.bucketOf != nil {
 		return standstill{now, until}.in(n)
 	}
@@ -85,9 +86,8 @@ func (s standstill) addBeneath(n *node, all *still, looks *int) {
 	}
 }
 
-// holds returns when a class goes on that pauses or is closed, and whether that is at the end. What stands still for longer
-// does not compete with what goes on. If the class closes later, what waits in a class of it, or in itself, stands still if
-// it cannot leave before.
+// holds returns when the class n goes on, and whether it stands still until the end. of is n, or a class beneath it. What stands
+// still for longer does not compete with what goes on. If n closes later, what waits in of stands still if it cannot leave before.
 func (s standstill) holds(n, of *node) (at time.Time, held bool) {
 	at = n.goesOn(s.now)
 	if closed := &n.class.conf.Closed; closed.From.After(at) && s.endsAt(closed.Until) && n.class.shadow == nil && !of.leavesBefore(at, closed.From) {
