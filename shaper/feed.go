@@ -38,7 +38,7 @@ const (
 	bands
 )
 
-// A contender takes part in a feed: a child of a class, or the queue of the class itself.
+// A contender takes part in a feed: a child of a class, or the queue of the class itself. The lock of the tree guards it.
 type contender struct {
 	alarm                 // when time changes it; a queue has none
 	isQueue  bool         // it is the queue of the class itself

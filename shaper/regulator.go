@@ -8,11 +8,11 @@ import (
 	"shaper/unit"
 )
 
-// A regulator has the limiter of a class, and the rate at which that runs: the rate of its pace, less what the signals of the
-// provider have taken away, or what was learned. It says when the limiter lets something leave, now and while the rate comes
-// back. What is in flight does not concern it, nor what is assured. The lock of the tree guards it.
+// A regulator runs the limiter of a class at a rate: the rate of the pace, less what the signals of the provider have taken
+// away, or the rate that was learned. It says when the limiter lets something leave, now and while the rate comes back. It
+// knows nothing of what is in flight, nor of what is assured: the gate does. The lock of the tree guards it.
 //
-// The limiter always runs at pacedRate, as of the last regain.
+// The limiter runs at pacedRate, as of the last regain. Only limitless and blocked have no rate.
 type regulator struct {
 	pace     pace
 	throttle throttle
@@ -74,7 +74,7 @@ func (r *regulator) set(now time.Time, conf policy.Class, p *pace, l limit.Limit
 	}
 }
 
-// use makes l the limiter.
+// use makes l the limiter, which runs at pacedRate.
 func (r *regulator) use(l limit.Limiter) {
 	r.limiter = l
 	r.settler, _ = bare(l).(limit.Settler)
@@ -239,7 +239,7 @@ func (r *regulator) flow(withheld int) int64 {
 	return 2 * units
 }
 
-// settle says that an item of n units, which was charged at the time then, has left at now.
+// settle says that an item of n units, which was charged at the time then, has left at now. The limiter is a settler.
 func (r *regulator) settle(now, then time.Time, n int64) {
 	r.leavingSince = time.Time{}
 	r.settler.Left(now, then, n)
@@ -248,7 +248,7 @@ func (r *regulator) settle(now, then time.Time, n int64) {
 	}
 }
 
-// takeBack is amend for an item that has not left after all, and will be charged again. It corrects windows only. A
+// takeBack is gate.amend for an item that has not left after all, and will be charged again. It corrects windows only. A
 // gap or a token bucket was charged the time of a turn, and the turn is lost: if it gave that time back, what waits
 // would leave at once.
 func (r *regulator) takeBack(now, then time.Time, units int64) {
