@@ -33,7 +33,7 @@ func (p *permit) acquire() bool {
 	}
 	most := time.Duration(class.Policy().MaxWait)
 	switch {
-	case class.Policy().OverflowFor(t.conf.Protocol) == policy.Refuse:
+	case class.Messages().OverflowFor(t.conf.Protocol) == policy.Refuse:
 		if most == 0 {
 			most = reconnectGrace
 		}

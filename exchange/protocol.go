@@ -31,6 +31,6 @@ func (p protocol) makesWait(class *shaper.Class, refusable bool) bool {
 // A message that cannot be refused, such as a message that a provider delivers, also waits if the
 // overflow for streams is wait.
 func MakesWait(class *shaper.Class, protocol policy.Protocol, refusable bool) bool {
-	conf := class.Policy()
-	return conf.OverflowFor(protocol) == policy.Wait || !refusable && conf.OverflowFor(policy.TCP) == policy.Wait
+	of := class.Messages()
+	return of.OverflowFor(protocol) == policy.Wait || !refusable && of.OverflowFor(policy.TCP) == policy.Wait
 }

@@ -254,16 +254,19 @@ func (c Class) Limit() unit.Rate {
 	return c.Ceil
 }
 
-// OverflowFor returns what happens to an item of a listener with that protocol if the queue is
-// full. For udp it is Drop. Else it is Overflow if that is set, Refuse for connections and for
-// messages that the protocol can refuse, and Wait for all others.
-func (c Class) OverflowFor(p Protocol) Overflow {
+// OverflowFor returns what happens to an item of a listener with that protocol if the queue is full.
+func (c Class) OverflowFor(p Protocol) Overflow { return c.Overflow.For(p, c.Rate.Kind()) }
+
+// For returns what happens to an item of a listener with that protocol in a class that counts in that unit. For udp it
+// is Drop. Else it is o if that is set, Refuse for connections and for messages that the protocol can refuse, and Wait for
+// all others.
+func (o Overflow) For(p Protocol, kind unit.Kind) Overflow {
 	switch {
 	case p == UDP:
 		return Drop // the client of datagrams does not wait if nobody reads them
-	case c.Overflow != "":
-		return c.Overflow
-	case c.Rate.Kind() == unit.Connections, c.Rate.Kind().OfMessages() && p.Refuses():
+	case o != "":
+		return o
+	case kind == unit.Connections, kind.OfMessages() && p.Refuses():
 		return Refuse
 	}
 	return Wait

@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -63,7 +64,11 @@ type terms struct {
 	rate     atomic.Pointer[unit.Rate] // see Rate
 	reads    atomic.Pointer[policy.Reads]
 	retry    atomic.Uint32 // see packRetry
+	overflow atomic.Uint32 // its place in overflows
 }
+
+// overflows are the values of the policy's overflow.
+var overflows = []policy.Overflow{"", policy.Wait, policy.Drop, policy.Refuse}
 
 // publish sets the terms from a policy.
 func (t *terms) publish(conf policy.Class) {
@@ -76,6 +81,7 @@ func (t *terms) publish(conf policy.Class) {
 		t.reads.Store(&reads)
 	}
 	t.retry.Store(packRetry(conf))
+	t.overflow.Store(uint32(max(slices.Index(overflows, conf.Overflow), 0)))
 }
 
 // packRetry returns the retry of a policy as one number, so that an atomic holds it: Max in the upper 16

@@ -144,6 +144,22 @@ func TestClassMaxWait(t *testing.T) {
 	enter(t, c, 0, TooLong, packet(1))
 }
 
+// TestOverflowForMessages holds that the class says of messages what its policy does, for all units, and after a reload.
+func TestOverflowForMessages(t *testing.T) {
+	for _, rate := range []string{"5 messages/s", "5 packets/s", "5 connections/s", "5kB/s"} {
+		conf := leakyClass(rate)
+		c := NewClass(start, conf)
+		for _, conf.Overflow = range overflows {
+			c.Set(start, conf)
+			for _, p := range []policy.Protocol{policy.TCP, policy.UDP, policy.HTTP, policy.SMPP, policy.ISO8583, policy.Lines} {
+				if got, want := c.Messages().OverflowFor(p), conf.OverflowFor(p); got != want {
+					t.Errorf("%s, %q, %s: %q, want %q", rate, conf.Overflow, p, got, want)
+				}
+			}
+		}
+	}
+}
+
 func TestClassOverflow(t *testing.T) {
 	for _, c := range []struct {
 		overflow policy.Overflow

@@ -72,6 +72,11 @@ func (m Messages) Retry() policy.Retry {
 	return policy.Retry{}
 }
 
+// OverflowFor returns what happens to a message of a listener with that protocol if the class has no room for it.
+func (m Messages) OverflowFor(p policy.Protocol) policy.Overflow {
+	return overflows[m.class.overflow.Load()].For(p, m.class.kind)
+}
+
 // HaveBuckets reports whether the class has buckets that messages tell apart. What has no key cannot enter it then.
 func (m Messages) HaveBuckets() bool {
 	return m.class != nil && m.class.keys != nil && m.class.keys.byMessage
