@@ -18,6 +18,7 @@ func (l *leased) leftIn(d time.Duration) int {
 
 // A live member takes another rate, of the policy or of one bucket, and gets no burst from it.
 func TestRateChanges(t *testing.T) {
+	t.Parallel()
 	l := newLeased(t)
 	l.leftIn(time.Second)
 	class := l.machine.class

@@ -68,6 +68,7 @@ func differ(t *testing.T, fault fault, come bool, mutate func(*sim)) *sim {
 // short one. Who asks first fences the others, also a member that has just come. Without the two rules that are for this, the
 // ledger objects.
 func TestStoreLostWithDifferentDeadlines(t *testing.T) {
+	t.Parallel()
 	if trial.Raced {
 		t.Skip("the simulation has one goroutine")
 	}
@@ -122,6 +123,7 @@ func TestStoreLostWithDifferentDeadlines(t *testing.T) {
 // A server that has lost everything is asked by the member with the shorter deadline. What the other member has got does not
 // come again. Both hear of the deadlines, and in the list of the members stands who has which.
 func TestServerLostWithDifferentDeadlines(t *testing.T) {
+	t.Parallel()
 	srv := fleettest.StartRedis(t)
 	store, err := NewStore(Config{Addresses: []string{srv.Addr}, Deadline: 10 * time.Second})
 	if err != nil {
@@ -174,6 +176,7 @@ func (s *sim) within(what string, d time.Duration) {
 // TestShareOfANewcomer has a member with a short deadline come, and soon after that nobody reaches the store. What the others
 // got before with a longer one is over when it begins to use its share.
 func TestShareOfANewcomer(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(150) {
 		s := newSim(t, classNamed(t, "fast"), 0, seed)
 		for i := range 2 {

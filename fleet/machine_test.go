@@ -62,6 +62,7 @@ func scenarios(t testing.TB) []scenario {
 
 // TestFleetUsesTheLimit has only greedy members, and no faults.
 func TestFleetUsesTheLimit(t *testing.T) {
+	t.Parallel()
 	for _, c := range scenarios(t) {
 		t.Run(c.class.Name, func(t *testing.T) {
 			s := c.sim(t, c.members, 1)
@@ -92,6 +93,7 @@ func TestFleetUsesTheLimit(t *testing.T) {
 // TestLateDepartures wakes members late, as timers do. A departure may be late by 5 % of a gap; the mean wake-up is
 // late by 3 % of it.
 func TestLateDepartures(t *testing.T) {
+	t.Parallel()
 	pace, limit := mustRate(t, "950 packets/s"), mustRate(t, "1000 packets/s")
 	for greedy := 1; greedy <= 8; greedy += 7 {
 		s := newSim(t, Class{Name: "late", Rate: pace, Late: pace.Time(1) - limit.Time(1)}, 8, 1)
@@ -200,6 +202,7 @@ func TestOnShareWithin(t *testing.T) {
 // TestSlowStore has a store whose answers take 20 ms, for a minute, and then one whose answers take longer than
 // members can do with. They use the limit, and then their shares.
 func TestSlowStore(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"leaky", "fast"} {
 		s := newSim(t, classNamed(t, name), 4, 1)
 		for _, m := range s.members {
@@ -226,6 +229,7 @@ func TestSlowStore(t *testing.T) {
 
 // TestGreedyAndIdle has members that want everything beside others that want nothing.
 func TestGreedyAndIdle(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"leaky", "fast"} {
 		for greedy := 1; greedy <= 2; greedy++ {
 			s := newSim(t, classNamed(t, name), 8, 5)
@@ -328,6 +332,7 @@ func TestNewcomerUsesNothingAskedBefore(t *testing.T) {
 // TestSuspendedMachine stops a member together with its clock. It goes on with the slots that it had in hand, whose times have
 // passed for the others. What it gets later keeps the gap: the store's clock has jumped for it.
 func TestSuspendedMachine(t *testing.T) {
+	t.Parallel()
 	s := newSim(t, classNamed(t, "fast"), 4, 1)
 	for _, m := range s.members {
 		m.greedy = true

@@ -20,6 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // departures are never closer than the gap less the errors that they state, and the delay of a
 // departure between its check and its note.
 func TestMembersShareOneRate(t *testing.T) {
+	t.Parallel()
 	srv := fleettest.StartRedis(t)
 	const items = 60
 	store, err := NewStore(Config{Addresses: []string{srv.Addr}, Deadline: 5 * time.Second})

@@ -17,6 +17,7 @@ type mutant struct {
 // TestMutantsAreFound holds that the ledger sees what the protocol is for. The same runs without the
 // mutation are clean.
 func TestMutantsAreFound(t *testing.T) {
+	t.Parallel()
 	loses := func(s *sim) bool { return s.ledger.used() < 0.98 }
 	breaks := func(s *sim) bool { return s.ledger.gaps() != nil }
 	for _, m := range []mutant{

@@ -138,6 +138,7 @@ func holds(class Class, all []fleettest.Departure) error {
 // by what items cost, and never more (a sliding log less), although some count as one window and some are answered in a later one. Meanwhile the store
 // is away, or the member is suspended.
 func TestAmend(t *testing.T) {
+	t.Parallel()
 	const limit = 1000
 	least := map[Algorithm]float64{FixedWindow: 0.8, SlidingWindow: 0.8, SlidingLog: 0.4}
 	for name, algorithm := range map[string]Algorithm{"fixed": FixedWindow, "sliding": SlidingWindow, "log": SlidingLog} {

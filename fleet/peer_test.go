@@ -73,6 +73,7 @@ func TestPeers(t *testing.T) {
 
 // A live member asks a real server who else is there.
 func TestPeersOfMember(t *testing.T) {
+	t.Parallel()
 	srv := fleettest.StartRedis(t)
 	class := Class{Name: "acme", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond}
 	var last *Member

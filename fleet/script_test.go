@@ -91,6 +91,7 @@ func testClasses(t testing.TB) []*Class {
 // TestScriptAndModelAgree sends the same random calls to both, with clocks that jump, numbers that
 // come again, members that go, and stores that change.
 func TestScriptAndModelAgree(t *testing.T) {
+	t.Parallel()
 	for _, class := range testClasses(t) {
 		t.Run(class.Name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, uint64(len(class.Name))))

@@ -347,6 +347,7 @@ func onShares(t *testing.T, c Class, part float64) *sim {
 // TestFlowsAfterAnAbsence has items come at seven tenths of the limit while the store is away for some windows. They leave on the
 // shares, and go on to leave when it is back: the members tell it what has left, and when.
 func TestFlowsAfterAnAbsence(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"fixed", "sliding", "log"} {
 		for _, away := range []float64{0.5, 1, 1.25, 2.5, 5} {
 			c := classNamed(t, name)

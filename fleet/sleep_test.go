@@ -36,6 +36,7 @@ func TestNap(t *testing.T) {
 // TestSlept suspends a member together with its clock, and its kernel says so. Nothing leaves twice, also not by a share: for
 // the others that was over after ten minutes.
 func TestSlept(t *testing.T) {
+	t.Parallel()
 	for name, cut := range map[string]bool{"fast": false, "leaky": true} {
 		s := newSim(t, classNamed(t, name), 4, 1)
 		for _, m := range s.members {

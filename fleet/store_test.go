@@ -61,6 +61,7 @@ func (c *caller) take(wanted int64) Reply {
 
 // TestScriptOnRedis compares the script with the model on a real server, whose clock cannot be set.
 func TestScriptOnRedis(t *testing.T) {
+	t.Parallel()
 	srv := fleettest.StartRedis(t)
 	for _, class := range testClasses(t) {
 		c := newCaller(t, Config{Addresses: []string{srv.Addr}, Prefix: "t:"}, class)
@@ -85,6 +86,7 @@ func TestScriptOnRedis(t *testing.T) {
 
 // TestSlotsAreExact takes slots of a rate that is no whole microseconds.
 func TestSlotsAreExact(t *testing.T) {
+	t.Parallel()
 	class := &Class{Name: "exact", Rate: mustRate(t, "30000 messages/s"), Late: time.Millisecond}
 	c := newCaller(t, Config{Addresses: []string{fleettest.StartRedis(t).Addr}}, class)
 	first := c.take(1000)
@@ -205,6 +207,7 @@ func TestStorePassword(t *testing.T) {
 // TestStoreWithReplica finds the master through sentinels, and holds that a grant is used only if a replica has it. If none
 // answers, a ping fails, too.
 func TestStoreWithReplica(t *testing.T) {
+	t.Parallel()
 	class := &Class{Name: "a", Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}
 	master, replica := fleettest.StartRedis(t), fleettest.StartRedis(t)
 	replica.Follow(master)
@@ -224,6 +227,7 @@ func TestStoreWithReplica(t *testing.T) {
 
 // TestStoreWithSentinelPasswords has sentinels and servers that require passwords, which differ. Errors name the sentinel, and no password.
 func TestStoreWithSentinelPasswords(t *testing.T) {
+	t.Parallel()
 	class := &Class{Name: "a", Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}
 	master, replica := fleettest.StartGuarded(t, "m4ster"), fleettest.StartGuarded(t, "m4ster")
 	replica.Follow(master)
@@ -251,6 +255,7 @@ func TestStoreWithSentinelPasswords(t *testing.T) {
 
 // TestStoreOfCluster has three masters and three replicas; each class is on one of them.
 func TestStoreOfCluster(t *testing.T) {
+	t.Parallel()
 	nodes := fleettest.StartCluster(t, 3, true)
 	var addrs []string
 	for _, n := range nodes {
@@ -310,6 +315,7 @@ func far(t *testing.T, addr string, trip time.Duration) string {
 // TestStoreFarAway has four calls at once, after the ping with which a member comes to a store that is a third of the
 // deadline away. A connection takes three round trips and more, so that no call has the time to open one.
 func TestStoreFarAway(t *testing.T) {
+	t.Parallel()
 	class := &Class{Name: "a", Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}
 	srv := fleettest.StartRedis(t)
 	c := newCaller(t, Config{Addresses: []string{far(t, srv.Addr, 350*time.Millisecond)}, Deadline: 1050 * time.Millisecond}, class)

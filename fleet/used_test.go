@@ -151,6 +151,7 @@ func TestTestimonyIsRepeated(t *testing.T) {
 // TestWindowsAfterAnEmptyRestart has three members that use all they get. The store dies and comes back empty. No window is
 // overfull, and those after the one in which it came back are used as before.
 func TestWindowsAfterAnEmptyRestart(t *testing.T) {
+	t.Parallel()
 	const window, limit = 20 * time.Second, 2000
 	for algorithm, judge := range map[Algorithm]func(*ledger) error{
 		FixedWindow: (*ledger).windows, SlidingWindow: (*ledger).weighed, SlidingLog: (*ledger).within,
