@@ -1,7 +1,8 @@
 # make run    builds and runs shaper with shaper.toml
 # make build  builds bin/shaper, with the playground at /play
 # make playground  writes the playground as static files to bin/playground, for any web server
-# make test   lint, and all tests: some 7 minutes, and 11 if all is built anew
+# make test   lint, and all tests: some 5 minutes, and 9 if all is built anew
+# make race   all tests that have something to find for the race detector, with it; some 5 minutes
 # make fuzz   runs each fuzz target with FUZZTIME inputs, for example FUZZTIME=1000000x
 # make schedules  runs the random schedules of sessions, messages and fleets at full size, some 5 minutes
 # make soak   as root: repeats all tests at full size for SOAK seconds, and prints their figures
@@ -53,10 +54,6 @@ MD2MAN      = $(GO) run github.com/cpuguy83/go-md2man/v2
 # or could not be judged, and fails if a test failed.
 TALLY = $(GO) run ./tests/tally
 
-# RACED marks the packages in what `go test -json -race` prints: some are tested without -race too, at the
-# same time.
-RACED = stdbuf -oL sed 's/"\(Package\|ImportPath\)":"[^"]*/& -race/'
-
 # The program of the playground is built anew each time, and laid over web/static while the program is
 # built, so it is always that of the same sources. $(call program,DIR) builds it, and
 # $(call build,ARGS) is `go build ARGS` with it: a static program, the same bytes wherever the tree
@@ -68,7 +65,7 @@ build = play=$$(mktemp -d) && trap 'rm -rf "$$play"' EXIT && $(call program,$$pl
 	echo '{"Replace": {$(call overlaid,play.wasm.gz), $(call overlaid,wasm_exec.js)}}' >"$$play/overlay.json" && \
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -overlay "$$play/overlay.json" $(1)
 
-.PHONY: schedules build playground install uninstall deb rpm dist image test-packages run test soak kernel uml demo-kannel demo-fleet pictures bench bench-go instructions growth lint fuzz deps
+.PHONY: schedules build playground install uninstall deb rpm dist image test-packages run test race soak kernel uml demo-kannel demo-fleet pictures bench bench-go instructions growth lint fuzz deps
 
 run:
 	$(GO) run ./cmd/shaper run
@@ -84,17 +81,33 @@ playground:
 	cd web/static && cp play*.js *.css dom.js format.js curve.js table.js icon.svg uPlot*.js uPlot.LICENSE "$(abspath $(PLAYGROUND))"
 	sed '/class="dashboard"/d' web/static/play.html >"$(PLAYGROUND)/index.html"
 
-# The race detector allocates. So tests of allocations run without it, and so do most random
-# schedules and the LONG tests of machines without goroutines, which take six times as long with
-# it. It has nothing to find in packages of one goroutine. tests/goroutine_test.go holds that they are,
-# and that each test which skips under the race detector has a name of PLAIN. Where the tests of the
-# whole program look for races, they build the program with the race detector; themselves, they take
-# half the processor time without it. Those of them that judge times are QUIET: they run last, when
-# nothing else does. The same file holds that they are all listed.
-#
-# With -trimpath the build cache serves the copies of this tree that tests build. Some packages
-# mostly wait, so twice as many as there are processors run side by side, and eight of their parallel
-# tests. Lint vets what GOTEST does not. Nobody debugs the test binaries, so they have no DWARF.
+# Tests of the whole program that judge times are QUIET: they run last, when nothing else does.
+# tests/goroutine_test.go holds that they are all listed. Some packages mostly wait, so twice as many as
+# there are processors run side by side, and eight of their parallel tests. With -trimpath the build
+# cache serves the copies of this tree that tests build. Lint vets what GOTEST does not. Nobody debugs
+# the test binaries, so they have no DWARF.
+QUIET  = DatagramsAreSpacedAndCounted Fleet(Faults|On(Cluster|Sentinel)|PausesTogether|SharesOneAccount|SlowStore|TLS|WithoutItsStore) \
+         HalfAPacketPerSecond IdleDaemonTakesNoTime Iperf3ThroughLeakyClasses Kannel(ByRecipient)? \
+         Kernel(LeakyHasNoBursts|ManyRules|RateChangesUnderTheFlow|Rates) NameMovesInDNS NewRateReachesOpenConnection OpenPageTakesLittle \
+         PagesArePainted PasscodesGoFirst (Provider|Server)Throttles ReadmeInACleanClone ReloadsUnderLoad SecondSignalStopsAtOnce \
+         SmallWritesRunAtTheFullRate StalledReaderCostsTheOthersNothing StopEndsByTheDeadline TLSCarries(Lines|SMPP) Throughput \
+         TokenClassHoldsInEveryWindow TokensOfAModel TopTakesLittle Tree(IsReloadedInFlight|SharesEqualHTB) TwoSourceAddresses \
+         UrgentWaitsForOneItem WithoutDescriptors
+quiet  = ^Test($(call either,$(QUIET)))$$
+# either A B is the pattern A|B, and others A B all packages but A, B and tests.
+either = $(subst $() ,|,$(strip $(1)))
+others = $$($(GO) list ./... | grep -vE '^shaper/($(call either,$(1) tests))$$')
+GOTEST = $(GO) test -json -vet=off -ldflags=-w -timeout 20m -p $$((2*$$(nproc))) -parallel 8
+test: export GOFLAGS += -trimpath
+test: deps lint
+	@{ $(GOTEST) $(call others) & \
+	   $(GOTEST) -count=1 -skip '$(quiet)' ./tests; \
+	   wait; \
+	   $(GOTEST) -count=1 -run '$(quiet)' ./tests; } | $(TALLY)
+
+# The same tests with the race detector, which takes several times as long. It has nothing to find in the
+# packages of one goroutine (tests/goroutine_test.go holds that they are), nor in the LONG tests of machines
+# without goroutines, and it delays what QUIET tests judge. Tests of the whole program run a program that has it too.
 LONG   = AStallCosts Again(AfterItsShare|InAWindow) AllReadTheSameRules AnswersAreHeldWithinBounds AnyPlanFollows ApplyUndoes \
          BashCompletes Complet(ions|ingAValue) CrashesGiveNoBudget Debt(AfterALoss|IsPaid) FleetUsesTheLimit FlowsAfterAnAbsence \
          Forecast(BeforeQuietHours|OfARandom(Path|Tree)|OfBucketsBeneath|OfRandomBuckets|WhileSharesOfShortWindows) GreedyAndIdle Guests.*Bounded \
@@ -108,27 +121,12 @@ LONG   = AStallCosts Again(AfterItsShare|InAWindow) AllReadTheSameRules AnswersA
          SoonestLosesNothing Spending Stalls(Keep|Take) Store(BeforeTheDisk|Lost) SumDoesNotOverflow SuspendedMachine TLSBackpressure Test(Amend|Owe) \
          Tree(IsNaive|NeverAbove|Shares) UrgentAmongBulk WaitsOfManyBuckets WhyCopies \
          Windows(AfterAnEmptyRestart|AreUsedInFull|CountWhatHasLeft)
-PLAIN  = Allocate RandomSchedules $(LONG)
 SINGLE = buffer calendar fleet/limits frame human leaky limit metrics metrics/grafana nft packaging/sbom policy simulate systemd tests/growth tests/instructions tests/order tests/tally unit web/play
-QUIET  = DatagramsAreSpacedAndCounted Fleet(Faults|On(Cluster|Sentinel)|PausesTogether|SharesOneAccount|SlowStore|TLS|WithoutItsStore) \
-         HalfAPacketPerSecond IdleDaemonTakesNoTime Iperf3ThroughLeakyClasses Kannel(ByRecipient)? \
-         Kernel(LeakyHasNoBursts|ManyRules|RateChangesUnderTheFlow|Rates) NameMovesInDNS NewRateReachesOpenConnection OpenPageTakesLittle \
-         PagesArePainted PasscodesGoFirst (Provider|Server)Throttles ReadmeInACleanClone ReloadsUnderLoad SecondSignalStopsAtOnce \
-         SmallWritesRunAtTheFullRate StalledReaderCostsTheOthersNothing StopEndsByTheDeadline TLSCarries(Lines|SMPP) Throughput \
-         TokenClassHoldsInEveryWindow TokensOfAModel TopTakesLittle Tree(IsReloadedInFlight|SharesEqualHTB) TwoSourceAddresses \
-         UrgentWaitsForOneItem WithoutDescriptors
-quiet  = ^Test($(call either,$(QUIET)))$$
-# either A B is the pattern A|B.
-either = $(subst $() ,|,$(strip $(1)))
-GOTEST = $(GO) test -json -vet=off -ldflags=-w -timeout 20m
-test: export GOFLAGS += -trimpath
-test: deps lint
-	@{ $(GOTEST) -race -p $$((2*$$(nproc))) -parallel 8 -skip '$(call either,Allocate $(LONG))' $$($(GO) list ./... | grep -vE '^shaper/($(call either,$(SINGLE) tests))$$') | $(RACED) & \
-	   $(GOTEST) $(addprefix ./,$(SINGLE)); \
-	   $(GOTEST) -run '$(call either,$(PLAIN))' $$(grep -rlE --include='*_test.go' '^func Test.*($(call either,$(PLAIN)))' . | xargs -n 1 dirname | sort -u | grep -vE '^./($(call either,$(SINGLE) tests))$$'); \
-	   $(GOTEST) -count=1 -parallel 8 -skip '$(quiet)' ./tests; \
-	   wait; \
-	   $(GOTEST) -count=1 -parallel 8 -run '$(quiet)' ./tests; } | $(TALLY)
+race: export GOFLAGS += -trimpath
+race: deps
+	@{ $(GOTEST) -race -skip '$(call either,Allocate $(LONG))' $(call others,$(SINGLE)) & \
+	   $(GOTEST) -race -count=1 -skip '$(quiet)' ./tests; \
+	   wait; } | $(TALLY)
 
 # Random schedules look for what nobody has thought of: the more, the better. `make test` runs some of them.
 schedules: export GOFLAGS += -trimpath

@@ -4,7 +4,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,8 +13,7 @@ import (
 	"testing"
 )
 
-// TestSinglePackagesStartNoGoroutine looks at the packages that `make test` runs without the
-// race detector. They start no goroutine, nor do their tests.
+// TestSinglePackagesStartNoGoroutine looks at the packages that `make race` leaves out. They start no goroutine, nor do their tests.
 func TestSinglePackagesStartNoGoroutine(t *testing.T) {
 	t.Parallel()
 	makefile, err := os.ReadFile("../Makefile")
@@ -61,31 +59,6 @@ func goroutinesOf(t *testing.T, path string) (found []string) {
 	return found
 }
 
-// TestWhatSkipsUnderRaceRunsWithout looks at the packages that `make test` runs with the race detector.
-// A test of theirs that skips under it runs nowhere, unless the run without it has a pattern of its name.
-func TestWhatSkipsUnderRaceRunsWithout(t *testing.T) {
-	t.Parallel()
-	plain := regexp.MustCompile(ofMake(t, "$(call either,$(PLAIN))"))
-	never := regexp.MustCompile("^(" + ofMake(t, "$(call either,$(SINGLE) tests)") + ")$") // run with it
-	found := 0
-	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
-		pkg := strings.TrimPrefix(path, "../")
-		if err != nil || !d.IsDir() || never.MatchString(pkg) {
-			return err
-		}
-		for _, name := range skipUnderRace(t, path) {
-			found++
-			if !plain.MatchString(name) {
-				t.Errorf("%s of %s skips under the race detector, and no pattern of PLAIN in the Makefile matches its name: it never runs", name, pkg)
-			}
-		}
-		return nil
-	})
-	if err != nil || found < 5 {
-		t.Errorf("%d tests skip under the race detector, want at least 5: %v", found, err)
-	}
-}
-
 // TestWhatJudgesTimesIsQuiet looks at the tests of this package. The Makefile lists as QUIET those that judge times,
 // and no others: these run beside tests of other packages.
 func TestWhatJudgesTimesIsQuiet(t *testing.T) {
@@ -120,25 +93,6 @@ func ofMake(t *testing.T, expression string) string {
 	return value
 }
 
-// skipUnderRace returns the tests of a directory that skip under the race detector, or call a function
-// there that does.
-func skipUnderRace(t *testing.T, dir string) (tests []string) {
-	t.Helper()
-	functions := functionsOf(t, dir)
-	var skip []string
-	for _, f := range functions {
-		if skipsIfRaced(f) {
-			skip = append(skip, f.Name.Name)
-		}
-	}
-	for _, f := range functions {
-		if strings.HasPrefix(f.Name.Name, "Test") && mentions(f, skip...) {
-			tests = append(tests, f.Name.Name)
-		}
-	}
-	return tests
-}
-
 // functionsOf returns the functions and methods of the tests in a directory.
 func functionsOf(t *testing.T, dir string) (functions []*ast.FuncDecl) {
 	t.Helper()
@@ -158,17 +112,6 @@ func functionsOf(t *testing.T, dir string) (functions []*ast.FuncDecl) {
 		}
 	}
 	return functions
-}
-
-// skipsIfRaced reports whether a function has a skip behind a condition of trial.Raced.
-func skipsIfRaced(f *ast.FuncDecl) (found bool) {
-	ast.Inspect(f, func(n ast.Node) bool {
-		if n, ok := n.(*ast.IfStmt); ok && mentions(n.Cond, "Raced") && mentions(n.Body, "Skip", "Skipf", "SkipNow") {
-			found = true
-		}
-		return !found
-	})
-	return found
 }
 
 // mentions reports whether one of the names stands in a piece of Go: that of an identifier, or of a package and what

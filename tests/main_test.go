@@ -71,10 +71,13 @@ func plain() string { return filepath.Join(binDir, "shaper") }
 
 var buildRaced = sync.OnceValue(func() error { return build("raced", "-race") })
 
-// raced returns the path of the program with the race detector, and builds it first if needed.
-// program.stop fails the test if the detector finds a race.
+// raced returns the path of the program with the race detector if the tests have it too, as in `make race`, and
+// else that of plain. program.stop fails the test if the detector finds a race.
 func raced(t *testing.T) string {
 	t.Helper()
+	if !trial.Raced {
+		return plain()
+	}
 	if err := buildRaced(); err != nil {
 		t.Fatal(err)
 	}

@@ -64,6 +64,9 @@ func TestReloadsUnderLoad(t *testing.T) { reloadUnderLoad(t, plain(), trial.Begi
 // With the race detector the program need not be as fast.
 func TestReloadsUnderLoadAreRaceFree(t *testing.T) {
 	t.Parallel()
+	if !trial.Raced {
+		t.Skip("make race runs it")
+	}
 	reloadUnderLoad(t, raced(t), nil)
 }
 

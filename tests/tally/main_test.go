@@ -1,10 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"os"
-	"os/exec"
-	"regexp"
 	"strings"
 	"testing"
 )
@@ -78,75 +74,5 @@ func TestTally(t *testing.T) {
 	}
 	if tally(strings.NewReader(""), &out) {
 		t.Error("tally reports success without any test")
-	}
-}
-
-// plainRun and racedRun are of the same package at the same time: the run with the race detector fails, while
-// the other one still runs a test of the same name, and later passes.
-const (
-	plainRun = `{"Action":"start","Package":"shaper/a"}
-{"Action":"output","Package":"shaper/a","Test":"TestBoth","Output":"    plain\n"}
-{"Action":"output","Package":"shaper/a","Test":"TestPlain","Output":"    plain\n"}
-`
-	racedRun = `{"Action":"start","Package":"shaper/a"}
-{"Action":"output","Package":"shaper/a","Test":"TestBoth","Output":"    raced\n"}
-{"Action":"fail","Package":"shaper/a","Test":"TestBoth","Elapsed":1}
-{"Action":"output","Package":"shaper/a","Test":"TestHangs","Output":"    raced: \"Package\":\"shaper/a\"\n"}
-{"Action":"output","Package":"shaper/a","Output":"FAIL raced\n"}
-{"Action":"fail","Package":"shaper/a","Elapsed":2}
-{"ImportPath":"shaper/b","Action":"build-output","Output":"raced\n"}
-{"ImportPath":"shaper/b","Action":"build-fail"}
-`
-	plainEnd = `{"Action":"pass","Package":"shaper/a","Test":"TestBoth","Elapsed":1}
-{"Action":"pass","Package":"shaper/a","Test":"TestPlain","Elapsed":1}
-{"Action":"pass","Package":"shaper/a","Elapsed":3}
-`
-	wantOfBoth = `FAILED  a -race TestBoth
-    raced
-FAILED  a -race
-FAIL raced
-UNENDED a -race TestHangs
-    raced: "Package":"shaper/a"
-FAILED  b -race
-raced
-ok      a                       3.0s
-
-FAILED:
-  a -race TestBoth
-  a -race
-  a -race TestHangs
-  b -race
-
-3 passed, 4 failed, 0 skipped, 0 not judged, in 0s
-`
-)
-
-// `make test` tests some packages twice at the same time. What one run prints and leaves unended is not
-// taken for what the other does.
-func TestTallyOfTwoRunsOfAPackage(t *testing.T) {
-	makefile, err := os.ReadFile("../../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
-	raced := regexp.MustCompile(`(?m)^RACED = (.*)$`).FindSubmatch(makefile)
-	if raced == nil {
-		t.Fatal("the Makefile does not set RACED")
-	}
-	mark := exec.Command("sh", "-c", string(raced[1]))
-	mark.Stdin = strings.NewReader(racedRun)
-	marked, err := mark.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out strings.Builder
-	if tally(strings.NewReader(plainRun+string(marked)+plainEnd), &out) {
-		t.Error("tally reports success")
-	}
-	if out.String() != wantOfBoth {
-		t.Errorf("tally prints\n%s\nwant\n%s", out.String(), wantOfBoth)
-	}
-	out.Reset()
-	if tally(strings.NewReader(string(marked[:bytes.IndexByte(marked, '\n')+1])+plainRun+plainEnd), &out) {
-		t.Errorf("tally reports success, though one of the two runs has not ended:\n%s", out.String())
 	}
 }
