@@ -12,6 +12,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,7 +75,7 @@ func run(against string) (lost bool, err error) {
 	fmt.Printf("Instructions of the program for one operation.\n\n| benchmark | before | now | change |\n|---|--:|--:|--:|\n")
 	for _, b := range benchmarks {
 		was, err := b.count(before)
-		if err != nil {
+		if err != nil && !errors.Is(err, errAbsent) {
 			return false, err
 		}
 		is, err := b.count(".")
@@ -88,8 +89,12 @@ func run(against string) (lost bool, err error) {
 	return lost, nil
 }
 
-// compare returns a row of the table, and whether the benchmark takes more than it may.
+// compare returns a row of the table, and whether the benchmark takes more than it may. The earlier revision may not have
+// it: was is 0 then.
 func compare(b benchmark, was, is int64) (row string, worse bool) {
+	if was == 0 {
+		return fmt.Sprintf("| %s %s | absent | %d | |", b.pkg, b.name, is), false
+	}
 	worse = float64(is) > float64(was)*(1+mostLoss)
 	bold := ""
 	if worse {
@@ -99,8 +104,15 @@ func compare(b benchmark, was, is int64) (row string, worse bool) {
 	return fmt.Sprintf("| %s %s | %d | %d | %s%+.1f %%%s |", b.pkg, b.name, was, is, bold, change, bold), worse
 }
 
-// count returns how many instructions one operation of a benchmark takes in a tree of the sources.
+// errAbsent is that of a benchmark that a tree does not have.
+var errAbsent = errors.New("it is not there")
+
+// count returns how many instructions one operation of a benchmark takes in a tree of the sources. It returns 0 and
+// errAbsent if the tree does not have the benchmark.
 func (b benchmark) count(tree string) (int64, error) {
+	if _, err := os.Stat(filepath.Join(tree, b.pkg)); errors.Is(err, fs.ErrNotExist) {
+		return 0, fmt.Errorf("package %s: %w", b.pkg, errAbsent)
+	}
 	binary, err := filepath.Abs(filepath.Join(tree, b.pkg, "instructions.test"))
 	if err != nil {
 		return 0, err
@@ -117,7 +129,10 @@ func (b benchmark) count(tree string) (int64, error) {
 		return 0, err
 	}
 	end, err := b.total(binary, few+b.times)
-	return (end - start) / int64(b.times), err
+	if err != nil {
+		return 0, err
+	}
+	return (end - start) / int64(b.times), nil
 }
 
 // total returns how many instructions a benchmark takes that runs so many times. The collector of garbage is off: it
@@ -138,7 +153,7 @@ var counted = regexp.MustCompile(`I +refs: +([\d,]+)`)
 // parse returns the number of instructions that cachegrind prints behind what a benchmark prints.
 func parse(out, name string) (int64, error) {
 	if !strings.Contains(out, "Benchmark"+name) {
-		return 0, fmt.Errorf("no benchmark %s has run:\n%s", name, out)
+		return 0, fmt.Errorf("no benchmark %s has run: %w:\n%s", name, errAbsent, out)
 	}
 	found := counted.FindStringSubmatch(out)
 	if found == nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,15 +32,16 @@ func TestParse(t *testing.T) {
 func TestCompare(t *testing.T) {
 	b := benchmark{pkg: "shaper", name: "EnterLeaves"}
 	for _, c := range []struct {
-		is    int64
-		row   string
-		worse bool
+		was, is int64
+		row     string
+		worse   bool
 	}{
-		{980, "| shaper EnterLeaves | 1000 | 980 | -2.0 % |", false},
-		{1020, "| shaper EnterLeaves | 1000 | 1020 | +2.0 % |", false},
-		{1025, "| shaper EnterLeaves | 1000 | 1025 | **+2.5 %** |", true},
+		{0, 980, "| shaper EnterLeaves | absent | 980 | |", false},
+		{1000, 980, "| shaper EnterLeaves | 1000 | 980 | -2.0 % |", false},
+		{1000, 1020, "| shaper EnterLeaves | 1000 | 1020 | +2.0 % |", false},
+		{1000, 1025, "| shaper EnterLeaves | 1000 | 1025 | **+2.5 %** |", true},
 	} {
-		if row, worse := compare(b, 1000, c.is); row != c.row || worse != c.worse {
+		if row, worse := compare(b, c.was, c.is); row != c.row || worse != c.worse {
 			t.Errorf("it says %q, %t, want %q, %t", row, worse, c.row, c.worse)
 		}
 	}
@@ -63,5 +65,15 @@ func TestBenchmarksAreThere(t *testing.T) {
 		if !found {
 			t.Errorf("package %s has no Benchmark%s", b.pkg, b.name)
 		}
+	}
+}
+
+// A tree without the package, or whose package has no such benchmark, is not an error of the tree.
+func TestAbsent(t *testing.T) {
+	if n, err := (benchmark{pkg: "shaper"}).count(t.TempDir()); n != 0 || !errors.Is(err, errAbsent) {
+		t.Errorf("without the package it counts %d, %v", n, err)
+	}
+	if _, err := parse("testing: warning: no tests to run\nPASS\n", "EnterLeaves"); !errors.Is(err, errAbsent) {
+		t.Errorf("without the benchmark it says %v", err)
 	}
 }
