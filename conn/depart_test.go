@@ -26,9 +26,9 @@ import (
 //   - a message comes again only behind a refusal that the provider has written;
 //   - soon after both peers of each session have gone, no session is left, nothing waits in a class, and nothing counts
 //     as in flight.
-func TestSessionsEndWithTheirPeers(t *testing.T) {
+func TestRandomSchedulesOfDepartures(t *testing.T) {
 	const each = 50 // departures on one server
-	last := uint64(4000)
+	last := trial.Size[uint64](1000, 4000)
 	if trial.Raced {
 		last = 400
 	}

@@ -32,7 +32,7 @@ func schedules() uint64 {
 	if trial.Raced {
 		return 1_000
 	}
-	return 10_000
+	return trial.Size[uint64](2_000, 10_000)
 }
 
 // Sessions go through random events in virtual time: peers write, read, stall, end one

@@ -104,8 +104,11 @@ func TestRandomSchedulesOfEachFault(t *testing.T) {
 		t.Skip("the simulation has one goroutine")
 	}
 	rounds := trial.Size(1, 20)
-	for _, c := range scenarios(t) {
-		for _, f := range faults {
+	for i, c := range scenarios(t) {
+		for j, f := range faults {
+			if !trial.Full && (i+j)%2 == 1 {
+				continue
+			}
 			t.Run(c.class.Name+"/"+f.name, func(t *testing.T) {
 				brief := standardTerms
 				brief.hold = 4 * time.Second // so that the share of the dead comes back
@@ -150,7 +153,7 @@ func TestRandomSchedulesOfFaults(t *testing.T) {
 	if trial.Raced {
 		t.Skip("the simulation has one goroutine")
 	}
-	steps := trial.Size(2_000_000, 20_000_000)
+	steps := trial.Size(1_000_000, 20_000_000)
 	all := scenarios(t)
 	events, departures := 0, 0
 	for seed := uint64(1); events < steps; seed++ {

@@ -57,7 +57,7 @@ type playAnswer struct {
 func TestPlaygroundEqualsSimulate(t *testing.T) {
 	t.Parallel()
 	node := tool(t, "node", "nodejs")
-	count := trial.Size(150, 1050) // so that 1,000 are not refused
+	count := trial.Size(60, 1050) // so that 1,000 are not refused
 	random := rand.New(rand.NewPCG(18, 4))
 	var requests []playRequest
 	var in bytes.Buffer
