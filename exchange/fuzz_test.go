@@ -34,7 +34,7 @@ func FuzzExchange(f *testing.F) {
 func TestRandomSchedules(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	n := trial.Size(4000, 100_000)
+	n := trial.Size(1500, 100_000)
 	if trial.Raced { // it has nothing to find in one goroutine
 		n = 100
 	}

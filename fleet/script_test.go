@@ -9,6 +9,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/gomodule/redigo/redis"
 
+	"shaper/tests/trial"
 	"shaper/unit"
 )
 
@@ -98,7 +99,7 @@ func TestScriptAndModelAgree(t *testing.T) {
 			script, model := newScriptStore(t, "a"), &Model{ID: "a"}
 			now := Stamp(1_760_000_000_123_456)
 			g := generator{r: r, class: class, seq: map[string]int64{}, number: map[string]int64{}}
-			for i := range 400 {
+			for i := range trial.Size(200, 400) {
 				now = g.later(now)
 				if r.IntN(300) == 0 {
 					model.ID = fmt.Sprint("store", i)

@@ -3,6 +3,8 @@ package fleet
 import (
 	"testing"
 	"time"
+
+	"shaper/tests/trial"
 )
 
 // TestNap tells a machine that was suspended from one whose wall clock was set.
@@ -44,7 +46,7 @@ func TestSlept(t *testing.T) {
 		}
 		s.run(3 * time.Second)
 		m := s.members[0]
-		for range 5 {
+		for range trial.Size(2, 5) {
 			if m.cut = cut; cut {
 				s.run(time.Second)
 				if mode := m.machine.Status(m.local()).Mode; mode != OnShare {
