@@ -105,9 +105,10 @@ test: deps lint
 	   wait; \
 	   $(GOTEST) -count=1 -run '$(quiet)' ./tests; } | $(TALLY)
 
-# The same tests with the race detector, which takes several times as long. It has nothing to find in the
-# packages of one goroutine (tests/goroutine_test.go holds that they are), nor in the LONG tests of machines
-# without goroutines, and it delays what QUIET tests judge. Tests of the whole program run a program that has it too.
+# The same tests with the race detector, which takes several times as long. It allocates, so tests of
+# allocations are left out. It has nothing to find in the SINGLE packages, which have one goroutine
+# (tests/goroutine_test.go holds that), nor in the LONG tests of machines without goroutines, and it delays what
+# QUIET tests judge. Tests of the whole program run a program that has it too.
 LONG   = AStallCosts Again(AfterItsShare|InAWindow) AllReadTheSameRules AnswersAreHeldWithinBounds AnyPlanFollows ApplyUndoes \
          BashCompletes Complet(ions|ingAValue) CrashesGiveNoBudget Debt(AfterALoss|IsPaid) FleetUsesTheLimit FlowsAfterAnAbsence \
          Forecast(BeforeQuietHours|OfARandom(Path|Tree)|OfBucketsBeneath|OfRandomBuckets|WhileSharesOfShortWindows) GreedyAndIdle Guests.*Bounded \
