@@ -50,6 +50,42 @@ func TestLineOfTheGone(t *testing.T) {
 	}
 }
 
+// TestLineAfterAClockSetBack sets the store's clock back while four members wait in turn. They go on in turn: none has waited less
+// because its last slot has a later time.
+func TestLineAfterAClockSetBack(t *testing.T) {
+	class := &Class{Name: "a", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond}
+	for name, do := range both(t) {
+		now, number := Stamp(1_760_000_000_123_456), int64(0)
+		turns := func(slots int) map[string]int {
+			got := map[string]int{}
+			for ; slots > 0; now = now.Add(5 * time.Millisecond) {
+				for i := range 4 {
+					number++
+					m := fmt.Sprint("m", i)
+					r, err := do(now, &Call{Op: Take, Class: class, Member: m, Seq: number, Grace: time.Hour, Number: number, Wanted: 1, Need: 1})
+					if err != nil {
+						t.Fatal(err)
+					}
+					got[m], slots = got[m]+int(r.Units), slots-int(r.Units)
+				}
+			}
+			return got
+		}
+		turns(10)
+		now = now.Add(-20 * time.Second)
+		turns(4) // what stands in the line
+		got := turns(20)
+		for m, n := range got {
+			if n != 5 {
+				t.Errorf("%s: %s gets %d of 20 slots", name, m, n)
+			}
+		}
+		if len(got) < 4 {
+			t.Errorf("%s: the slots go to %v", name, got)
+		}
+	}
+}
+
 // TestLeftLate has an item leave 5 ms after its class has let it go, since the process had lost its processor. The next one of
 // the same member leaves a gap later, although its slot came before.
 func TestLeftLate(t *testing.T) {

@@ -193,15 +193,15 @@ redis.call('PEXPIRE', M, ttl)
 
 -- The last grant of a member to a bucket, so that a repeated call gets the same.
 
-local function recordedGrant()
-  local text = redis.call('HGET', B, 'g:' .. member)
+local function recordedGrant(m)
+  local text = redis.call('HGET', B, 'g:' .. m)
   if not text then return nil end
   local n, k, first, rem, span, till = string.match(text, '(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)')
   return {number = tonumber(n), k = tonumber(k), first = tonumber(first), rem = tonumber(rem), span = tonumber(span), till = tonumber(till)}
 end
 
-local function record(g)
-  redis.call('HSET', B, 'g:' .. member,
+local function record(m, g)
+  redis.call('HSET', B, 'g:' .. m,
     int(g.number) .. ' ' .. int(g.k) .. ' ' .. int(g.first) .. ' ' .. int(g.rem) .. ' ' .. int(g.span) .. ' ' .. int(g.till))
 end
 
@@ -232,12 +232,27 @@ local function wait(retry, had)
   return refused(retry)
 end
 
+-- setBack keeps the line as it was when the clock was set back: who had a slot before that has waited longer than who had one since.
+local function setBack(back)
+  for _, field in ipairs(redis.call('HKEYS', B)) do
+    local m = string.match(field, '^g:(.*)$')
+    local g = m and recordedGrant(m)
+    if g then
+      g.first = g.first - back
+      record(m, g)
+    end
+  end
+  for _, m in ipairs(redis.call('ZRANGE', W, 0, -1)) do redis.call('ZINCRBY', W, int(-back), m) end
+end
+
 local function takeSlots(had)
   local us, rem, at, owed, full = numbers(B, 'us', 'rem', 'at', 'owed', 'full')
   us, rem, at, owed, full = us or 0, rem or 0, at or now, owed or 0, full or 0
   if at > now then
     us, full = us - (at - now), full - (at - now)
     redis.call('HSET', B, 'us', int(us), 'at', int(now), 'full', int(full))
+    setBack(at - now)
+    if had then had.first = had.first - (at - now) end
   end
   if rem >= pd then us, rem = us + 1, 0 end -- the last member to ask had another rate
   -- A slot that was lost begins before the fence. So the first one after it is a gap later.
@@ -355,7 +370,7 @@ local function giveBackWindow()
   local was, used, carry = numbers(B, 'from', 'used', 'carry')
   if was ~= from then return end
   redis.call('HSET', B, 'used', int(math.max(used - wanted, 0)), 'carry', int(math.max(carry - wanted, 0)))
-  record(refused(0))
+  record(member, refused(0))
 end
 
 -- A sliding log has one counter for each 256th part of its window, a grain. What leaves counts in the
@@ -407,7 +422,7 @@ local function giveBackLog()
   local counted, total, carry = numbers(B, field, 'total', 'carry')
   if not counted or counted < wanted then return end
   redis.call('HSET', B, field, int(counted - wanted), 'total', int(total - wanted), 'carry', int(math.max(carry - wanted, 0)))
-  record(refused(0))
+  record(member, refused(0))
 end
 
 -- usedOnly returns how much of the window is used, and takes no more of it: for a call that gets again what it got.
@@ -419,7 +434,7 @@ local function usedOnly()
 end
 
 local g, used = refused(0), 0
-local had = op ~= 'leave' and op ~= 'pause' and recordedGrant()
+local had = op ~= 'leave' and op ~= 'pause' and recordedGrant(member)
 if op == 'take' and had and had.number >= number then
   if had.number == number then g, used = had, usedOnly() end -- an older call came late: it gets nothing
 elseif op == 'take' then
@@ -427,7 +442,7 @@ elseif op == 'take' then
   if kind == SLOTS then g = takeSlots(had)
   elseif kind == LOG then g, used = takeLog()
   else g, used = takeWindow() end
-  if g.k > 0 or #spent > 0 then record(g) end
+  if g.k > 0 or #spent > 0 then record(member, g) end
 elseif op == 'back' and kind ~= SLOTS and had and had.number < number then
   if kind == LOG then giveBackLog() else giveBackWindow() end
 end

@@ -42,10 +42,19 @@ func (s *step) takeSlots() modelGrant {
 	return g
 }
 
-// setBack keeps the slots as far away as they were if the store's clock has been set back.
+// setBack keeps the slots as far away as they were if the store's clock has been set back, and the line as it was: who had a slot
+// before that has waited longer than who had one since.
 func (b *modelBucket) setBack(now int64) {
-	if back := b.at - now; back > 0 {
-		b.next.us, b.full, b.at = b.next.us-Stamp(back), b.full-back, now
+	back := b.at - now
+	if back <= 0 {
+		return
+	}
+	b.next.us, b.full, b.at = b.next.us-Stamp(back), b.full-back, now
+	for _, g := range b.grants {
+		g.first -= back
+	}
+	for i := range b.line {
+		b.line[i].since -= back
 	}
 }
 
