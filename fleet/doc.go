@@ -29,7 +29,7 @@
 //     each window they have seen used, and then what has left at their shares. What no living member has seen is lost.
 //   - The store's clock is set: members notice, because the new time does not fit the differences seen
 //     before, and ask for the same fence. A clock set back lets slots stand still for no longer than that.
-//     A fixed window goes on until the clock is there again.
+//     A fixed or sliding window goes on until the clock is there again.
 //   - Answers take more than 0.8 of Class.Deadline, 40 ms: the member does not know the store's clock well enough, and
 //     the store counts as away. With a longer Deadline, the times of 50 ms and 100 ms above are as much longer.
 //   - Members have different deadlines: no slot begins later after its grant than the shortest of them says, so that each
@@ -101,8 +101,8 @@
 //	alarm                when to look at a lease again
 //	block                slots that follow one another
 //	clock                the store's clock, by the local one
-//	model, presence, slots, window  the store in memory: what a call does there, its members, its slots, and
-//	                     its windows
+//	model, presence, slots, window, earmark  the store in memory: what a call does there, its members, its slots, its
+//	                     windows, and what others leave to a member
 //	key_pauses           which keys pause there
 //	call                 calls and answers
 //	period               the time between two slots, as exactly as the store computes it

@@ -42,6 +42,8 @@ type modelBucket struct {
 	// Windows.
 	carry, till        int64
 	from, used, before int64
+	earmark            earmark
+	service            service
 
 	// A sliding log.
 	total, oldest, ahead int64
@@ -158,7 +160,7 @@ func (c *modelClass) sweep(now int64) {
 }
 
 func newModelBucket() *modelBucket {
-	return &modelBucket{grants: map[string]*modelGrant{}, grains: map[int64]int64{}}
+	return &modelBucket{grants: map[string]*modelGrant{}, grains: map[int64]int64{}, service: service{had: map[string]int64{}}}
 }
 
 // pause notes that the provider wants nothing of a key for a time, or of the class.

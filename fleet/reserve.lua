@@ -208,7 +208,7 @@ end
 -- forgetGone deletes the grants of members that are gone.
 local function forgetGone()
   for _, field in ipairs(redis.call('HKEYS', B)) do
-    local m = string.match(field, '^g:(.*)$')
+    local m = string.match(field, '^[gf]:(.*)$')
     if m and not redis.call('ZSCORE', M, m) then redis.call('HDEL', B, field) end
   end
 end
@@ -317,6 +317,44 @@ local function keep(at, carry, till, ttl)
   redis.call('PEXPIRE', B, int(math.ceil(math.max(ttl, till - now) / 1000) + 10000))
 end
 
+-- Room in a window comes unit by unit. For a member whose item needs several, and which is behind others by that many, they are
+-- earmarked: others leave them. Who is behind is found as in start-time fair queueing (Goyal, Vin and Cheng, 1996).
+
+-- service returns how far the members of the window have been served, how far this one has, and what is earmarked. back is
+-- how far the clock was set back.
+local function service(back)
+  local at, had, units, till = numbers(B, 'served', 'f:' .. member, 'marked', 'marktill')
+  local v = {at = at or 0, had = had or 0, units = units or 0, till = (till or 0) - math.max(back, 0), stored = units ~= nil}
+  v.whose = v.stored and redis.call('HGET', B, 'mark')
+  return v
+end
+
+-- others returns how many units are earmarked for another member. left is how many it may get while the window goes on. If these
+-- are too few, it waits for the next window, and others use what is left of this one.
+local function others(v, left)
+  if v.whose == member or now > v.till or v.units > left then return 0 end
+  return v.units
+end
+
+local function earmark(v, retry)
+  if v.whose and v.whose ~= member and now <= v.till then return end
+  v.whose, v.units = false, 0
+  if need > 1 and v.had + need <= v.at then v.whose, v.units, v.till = member, need, retry + turn end
+end
+
+-- served notes that the member gets units. It stays behind by no more than it wants at once.
+local function served(v, units)
+  if units == 0 then return end
+  local start = math.max(v.had, v.at - wanted)
+  redis.call('HSET', B, 'served', int(math.max(v.at, start)), 'f:' .. member, int(start + units))
+  if v.whose == member then v.whose = false end
+end
+
+local function keepEarmark(v)
+  if v.whose then redis.call('HSET', B, 'mark', v.whose, 'marked', int(v.units), 'marktill', int(v.till))
+  elseif v.stored then redis.call('HDEL', B, 'mark', 'marked', 'marktill') end
+end
+
 local function takeWindow()
   if from == 0 then
     from = now - math.fmod(now + offset, window)
@@ -339,27 +377,33 @@ local function takeWindow()
     if till > 0 then carry = carry + use.units end
   end
 
+  local v = service(at - now)
   local weight = 0
   if before > 0 then weight = math.ceil(before * (math.min(to - now, window) / window) + 0.001) end
   local taken = math.max(used + weight, carry)
-  local room = most() - taken
+  local theirs = others(v, most() - used)
+  local room = most() - taken - theirs
   local g
   if now < recover then
     g = refused(recover)
   elseif room < need then
     g = refused(to)
-    if before > 0 and most() - used > need then
-      g.till = math.min(to, math.max(to - math.floor(window * ((most() - used - need) / before)), now + turn))
+    local left = most() - used - theirs - need
+    if before > 0 and left > 0 then
+      g.till = math.min(to, math.max(to - math.floor(window * (left / before)), now + turn))
     end
-    if till > 0 and most() - used - weight >= need then g.till = till end
+    if till > 0 and left >= weight then g.till = till end
     relent(g, taken)
+    earmark(v, g.till)
   else
     local k = math.min(wanted, room)
+    served(v, k)
     used = used + k
     if till > 0 then carry = carry + k end
     g = {number = number, k = k, first = from, rem = 0, span = 0, till = to}
   end
   redis.call('HSET', B, 'from', int(from), 'used', int(used), 'before', int(before))
+  keepEarmark(v)
   local ttl = to - now
   if kind == SLIDING then ttl = ttl + window end
   keep(now, carry, till, ttl)
@@ -380,6 +424,7 @@ local function takeLog()
   local total, oldest, at, ahead = numbers(B, 'total', 'oldest', 'at', 'ahead')
   total, oldest, at, ahead = total or 0, oldest or 0, at or now, ahead or 0
   local carry, till = carried(at - ahead)
+  local v = service(at - ahead - now)
   local at_ = math.max(now + ahead, at) -- a clock of the bucket's own, which is never set back
   ahead = at_ - now
   local first = math.ceil((at_ - window) / grain) - 1 -- the oldest grain that counts
@@ -391,28 +436,32 @@ local function takeLog()
   end
   local ttl = grain + 2 * lead
   local current = math.floor((at_ + ttl) / grain)
-  local function count(part, n)
+  local function add(part, n)
     if n == 0 or part < oldest then return end
     total = total + n
     redis.call('HINCRBY', B, 'b' .. int(part), int(n))
     if till > 0 then carry = carry + n end
   end
-  for _, use in ipairs(spent) do count(math.floor((at_ + ttl - use.age) / grain), use.units) end
+  for _, use in ipairs(spent) do add(math.floor((at_ + ttl - use.age) / grain), use.units) end
 
   local taken = math.max(total, carry)
-  local room = most() - taken
+  local theirs = others(v, most())
+  local room = most() - taken - theirs
   local g
   if now < recover then
     g = refused(recover)
   elseif room < need then
     g = refused(math.max((oldest + 1) * grain + window - ahead, now + 1000))
     relent(g, taken)
+    earmark(v, g.till)
   else
     local k = math.min(wanted, room)
-    count(current, k)
+    served(v, k)
+    add(current, k)
     g = {number = number, k = k, first = current, rem = 0, span = 0, till = now + ttl}
   end
   redis.call('HSET', B, 'total', int(total), 'oldest', int(oldest), 'ahead', int(ahead))
+  keepEarmark(v)
   keep(at_, carry, till, window + 2 * grain + ttl)
   return g, math.max(total, carry)
 end
@@ -438,7 +487,7 @@ local had = op ~= 'leave' and op ~= 'pause' and recordedGrant(member)
 if op == 'take' and had and had.number >= number then
   if had.number == number then g, used = had, usedOnly() end -- an older call came late: it gets nothing
 elseif op == 'take' then
-  if not had and redis.call('HLEN', B) > 4 * members + 300 then forgetGone() end
+  if not had and redis.call('HLEN', B) > 5 * members + 300 then forgetGone() end
   if kind == SLOTS then g = takeSlots(had)
   elseif kind == LOG then g, used = takeLog()
   else g, used = takeWindow() end

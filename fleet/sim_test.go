@@ -100,9 +100,10 @@ type simMember struct {
 	since   time.Duration   // when the item that waits came
 	waits   []time.Duration // of the items that came by arrive
 	greedy  bool
-	cut     bool // it does not reach the store
-	server  int  // the epoch of that to which it is connected
-	asleep  bool // SIGSTOP
+	size    int64 // of each item; 0: as the sim says
+	cut     bool  // it does not reach the store
+	server  int   // the epoch of that to which it is connected
+	asleep  bool  // SIGSTOP
 	wakeAt  time.Duration
 	slot    time.Time     // which the item that waits has got
 	leaveAt time.Duration // when the member wakes up for it
@@ -332,7 +333,7 @@ func (m *simMember) depart(now time.Time) {
 			s.t.Errorf("%s has used %d of its share, and its ledger has %d", m.name, m.lease.spent.units(now), kept)
 		}
 		s.ledger.record(m, cost)
-		m.costs = append(m.costs[1:], 1+s.r.Int64N(s.sizes))
+		m.costs = append(m.costs[1:], m.cost(s.r.Int64N(s.sizes)))
 		m.queue--
 		if m.greedy {
 			m.queue++
@@ -345,7 +346,7 @@ func (m *simMember) depart(now time.Time) {
 
 func (m *simMember) want(now time.Time) {
 	next := m.next()
-	units := (m.queue - int64(len(next))) * (1 + m.sim.sizes) / 2
+	units := (m.queue - int64(len(next))) * (m.cost(0) + m.cost(m.sim.sizes-1)) / 2
 	for _, n := range next {
 		units += n
 	}
@@ -355,9 +356,17 @@ func (m *simMember) want(now time.Time) {
 // next returns the costs of the next items in the queue, as many as a member knows.
 func (m *simMember) next() []int64 {
 	for n := int64(len(m.costs)); n < simKnown; n++ {
-		m.costs = append(m.costs, 1+n%m.sim.sizes)
+		m.costs = append(m.costs, m.cost(n%m.sim.sizes))
 	}
 	return m.costs[:min(m.queue, simKnown)]
+}
+
+// cost returns what an item costs, if more is what it costs beyond 1.
+func (m *simMember) cost(more int64) int64 {
+	if m.size > 0 {
+		return m.size
+	}
+	return 1 + more
 }
 
 const simKnown = 32

@@ -6,8 +6,9 @@ import "math"
 // until when all of that counts: in a sliding window until the next one begins, in which it fades.
 func (s *step) carried(at int64) (carry, till int64) {
 	carry, till = s.bucket.carry, s.bucket.till
-	if at > s.now {
-		till -= at - s.now
+	if back := at - s.now; back > 0 {
+		till -= back
+		s.bucket.earmark.till -= back
 	}
 	if s.now >= till {
 		carry, till = 0, 0
@@ -55,22 +56,26 @@ func (s *step) takeWindow() (g modelGrant, used int64) {
 	carry, till := s.carriedWindow(from)
 	weight := b.weight(to-s.now, s.window)
 	taken := max(b.used+weight, carry)
-	room := s.most() - taken
+	others := s.others(s.most() - b.used)
+	room := s.most() - taken - others
 	switch {
 	case s.now < s.class.recover:
 		g = s.refused(s.class.recover)
 	case room < s.need:
 		g = s.refused(to)
-		if b.before > 0 && s.most()-b.used > s.need {
-			fades := to - int64(math.Floor(float64(s.window)*(float64(s.most()-b.used-s.need)/float64(b.before))))
+		left := s.most() - b.used - others - s.need
+		if b.before > 0 && left > 0 {
+			fades := to - int64(math.Floor(float64(s.window)*(float64(left)/float64(b.before))))
 			g.till = min(to, max(fades, s.now+s.turn))
 		}
-		if till > 0 && s.most()-b.used-weight >= s.need {
+		if till > 0 && left >= weight {
 			g.till = till
 		}
 		s.relent(&g, taken)
+		s.earmark(g.till)
 	default:
 		k := min(s.wanted, room)
+		s.served(k)
 		b.used += k
 		if till > 0 {
 			carry += k
@@ -185,15 +190,18 @@ func (s *step) takeLog() (g modelGrant, used int64) {
 		count((at+ttl-use.Age.Microseconds())/grain, use.Units)
 	}
 	taken := max(b.total, carry)
-	room := s.most() - taken
+	others := s.others(s.most())
+	room := s.most() - taken - others
 	switch {
 	case s.now < s.class.recover:
 		g = s.refused(s.class.recover)
 	case room < s.need:
 		g = s.refused(max((b.oldest+1)*grain+s.window-b.ahead, s.now+1000))
 		s.relent(&g, taken)
+		s.earmark(g.till)
 	default:
 		k := min(s.wanted, room)
+		s.served(k)
 		count(current, k)
 		g = modelGrant{number: s.number, units: k, first: current, till: s.now + ttl}
 	}
