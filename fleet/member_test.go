@@ -12,6 +12,7 @@ import (
 
 	"shaper/fleet/fleettest"
 	"shaper/limit"
+	"shaper/tests/trial"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -111,19 +112,14 @@ func TestMemberWithoutStore(t *testing.T) {
 	m := joinNowhere(t)
 	defer m.Close()
 	b := m.Budget("")
-	for until := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	trial.Await(t, "a member that has stopped", func() bool {
 		b.Want(time.Now(), 1, 1)
 		s, _, err := m.Status()
 		if at := b.Next(time.Now(), 0, 1); at != limit.Never {
 			t.Fatalf("something may leave at %v", at)
 		}
-		if s.Mode == Stopped && err != nil {
-			return
-		}
-		if time.Now().After(until) {
-			t.Fatalf("the member is %v, and its last call returned %v", s.Mode, err)
-		}
-	}
+		return s.Mode == Stopped && err != nil
+	})
 }
 
 // A member whose store answers, but too late to be used, says why the store counts as away, until it does not any more.

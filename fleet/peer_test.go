@@ -9,6 +9,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"shaper/fleet/fleettest"
+	"shaper/tests/trial"
 )
 
 // list returns the members of a class at a time.
@@ -87,17 +88,14 @@ func TestPeersOfMember(t *testing.T) {
 		}
 		defer last.Close()
 	}
-	for until := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		all, err := last.Peers(context.Background())
-		if err == nil && len(all) == 2 && all[0].Name == "one" && all[1].Name == "two" && all[1].Share == 0.5 {
-			if all[1].Age <= 0 || all[1].Seen > all[1].Age {
-				t.Errorf("the first member is %+v", all[1])
-			}
-			return
-		}
-		if time.Now().After(until) {
-			t.Fatalf("%v: the members are %+v", err, all)
-		}
+	var all []Peer
+	trial.Await(t, "both members, each with half", func() (ok bool) {
+		var err error
+		all, err = last.Peers(context.Background())
+		return err == nil && len(all) == 2 && all[0].Name == "one" && all[1].Name == "two" && all[1].Share == 0.5
+	})
+	if all[1].Age <= 0 || all[1].Seen > all[1].Age {
+		t.Errorf("the first member is %+v", all[1])
 	}
 }
 
