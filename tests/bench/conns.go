@@ -19,7 +19,7 @@ func connsKinds() []kind {
 			{name: "CPU µs each", format: "%.1f", lower: true, ratio: true},
 			{name: "load busy", format: "%.0f %%"},
 		},
-		ways:    []way{direct, haproxy, nginx, shaper, shaperSOCKS, shaperCONNECT},
+		ways:    []way{direct, haproxy, nginx, nginxHalf, shaper, shaperSOCKS, shaperCONNECT},
 		seconds: 3,
 		measure: conns,
 	}}

@@ -36,9 +36,10 @@ var (
 	haproxyFree   = haproxyWay("haproxy, no limit, splice", 0, splice)
 	haproxyTable  = haproxyWay("haproxy, stick table", 0, bwlimTable)
 	kannel        = way{name: "kannel", config: kannelConfig, program: kannelProgram}
-	nginx         = nginxWay("nginx", 0)
-	nginx64       = nginxWay("nginx, 64 KiB buffers", 64<<10)
-	nginx256      = nginxWay("nginx, 256 KiB buffers", 256<<10)
+	nginx         = nginxWay("nginx", "")
+	nginx64       = nginxWay("nginx, 64 KiB buffers", "proxy_buffer_size 64k;")
+	nginx256      = nginxWay("nginx, 256 KiB buffers", "proxy_buffer_size 256k;")
+	nginxHalf     = nginxWay("nginx, half-close", "proxy_half_close on;")
 	shaper        = way{name: "shaper", config: shaperConfig, program: shaperProgram}
 	shaperNobody  = way{name: "shaper, unprivileged", config: shaperConfig, program: shaperProgram, unprivileged: true}
 	shaperSOCKS   = entryWay("socks5", "\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01"+string([]byte{sinkPort >> 8, sinkPort & 0xff}), 2+10)
@@ -150,15 +151,15 @@ func haproxyLimit(s setting) (period string, bytes float64) {
 	return "1s", s.rate
 }
 
-// nginxWay returns a way through nginx. A buffer of 0 means nginx's default.
-func nginxWay(name string, buffer int) way {
+// nginxWay returns a way through nginx, with a directive of its stream module, if there is one.
+func nginxWay(name, directive string) way {
 	return way{
 		name: name,
 		config: func(s setting, dir, root string) string {
 			if s.protocol == "http" {
 				return nginxRequests(s, dir)
 			}
-			return nginxConfig(s, buffer, dir, root)
+			return nginxConfig(s, directive, dir, root)
 		},
 		program: func(t tools, config string) (tool, []string) {
 			return t.Nginx, []string{"-p", filepath.Dir(config), "-e", "stderr", "-c", config}
@@ -166,14 +167,10 @@ func nginxWay(name string, buffer int) way {
 	}
 }
 
-func nginxConfig(s setting, buffer int, dir, root string) string {
+func nginxConfig(s setting, directive, dir, root string) string {
 	listen := fmt.Sprintf("127.0.0.1:%d", proxyPort)
 	if s.udp() {
 		listen += " udp rcvbuf=4m" // as in shaper
-	}
-	extra := ""
-	if buffer > 0 {
-		extra = fmt.Sprintf("    proxy_buffer_size %d;\n", buffer)
 	}
 	return fmt.Sprintf(`load_module %s;
 %s
@@ -183,10 +180,11 @@ stream {
     proxy_pass 127.0.0.1:%d;
     proxy_upload_rate %.0f;
     proxy_timeout 1h;
-%s  }
+    %s
+  }
 }
 `, filepath.Join(root, "usr/lib/nginx/modules/ngx_stream_module.so"), nginxMain(dir),
-		listen, sinkPort, s.bytes(), extra)
+		listen, sinkPort, s.bytes(), directive)
 }
 
 // nginxRequests has limit_req delay requests, all in one zone.

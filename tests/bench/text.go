@@ -33,6 +33,7 @@ const method = `
   headers, so the payload stays some 5 % below the rate. The kernel does its work for whoever sends, so there is no figure for it.
 - nginx: Debian's, with ` + "`proxy_upload_rate`" + ` in the stream module, and for datagrams a receive buffer of 4 MiB, as in shaper.
   Requests: ` + "`limit_req`" + ` with a burst of 1,000 and thus with delay, and connections to the sink that stay open.
+  "half-close" is ` + "`proxy_half_close`" + `: as shaper and HAProxy do, nginx then passes the end of a client on and waits for that of the server.
 - Kannel: Debian's bearerbox with ` + "`throughput`" + `, and an smsbox that takes the messages over HTTP; its CPU is that of both. shaper gets
   the same messages over SMPP.
 - "64 KiB buffers" sets ` + "`tune.bufsize`" + ` or ` + "`proxy_buffer_size`" + `; without it, buffers have their default size.
