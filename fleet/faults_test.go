@@ -85,6 +85,7 @@ func (m *Model) clone() *Model {
 func (b *modelBucket) clone() *modelBucket {
 	c := *b
 	c.line = append([]waiting(nil), b.line...)
+	c.service.had = maps.Clone(b.service.had)
 	c.grants, c.grains = map[string]*modelGrant{}, map[int64]int64{}
 	for name, g := range b.grants {
 		copied := *g
