@@ -27,8 +27,8 @@ func (l *Lease) poll(now time.Time) (c Call, ok bool) {
 	if owes && !m.link.informed() {
 		return c, false // a beat comes first: it says which window is open, and whether the store has lost what it knew
 	}
-	if m.mode == FromStore && l.usage.isNews(now, m.recover) || owes && !now.Before(m.recovered) {
-		return l.take(now, 0, 0), true
+	if m.mode == FromStore && (l.usage.isNews(now, m.recover) || l.hasGivenUp()) || owes && !now.Before(m.recovered) {
+		return l.take(now, 0, l.needed()), true
 	}
 	if owes {
 		m.alarms.set(l, m.recovered)
@@ -49,7 +49,7 @@ func (l *Lease) poll(now time.Time) (c Call, ok bool) {
 func (l *Lease) ask(now time.Time) (units, need int64, at time.Time) {
 	m := l.machine
 	class := &m.class
-	need = max(l.next.first(), 1)
+	need = max(l.needed(), 1)
 	_, fits := l.slotOf(now, 0, need)
 	if fits = fits || l.wanted == 0; !fits && m.late.keeps && l.held[1].units > 0 {
 		l.shift() // what remains of the first block is too small for the next item
@@ -84,6 +84,23 @@ func (l *Lease) ask(now time.Time) (units, need int64, at time.Time) {
 	return units, min(need, units), latest(at, l.soonest(now, need))
 }
 
+// needed returns how many units the next item needs; 0 if nothing waits.
+func (l *Lease) needed() int64 {
+	if l.wanted == 0 {
+		return 0
+	}
+	return max(l.next.first(), 1)
+}
+
+// hasGivenUp reports, once, that nothing waits any more for units that the store has refused: others may leave them to it.
+func (l *Lease) hasGivenUp() bool {
+	gone := l.wanted == 0 && l.denied > 1 && !l.retry.IsZero()
+	if gone {
+		l.denied = 0
+	}
+	return gone
+}
+
 // amount returns how many units to ask for if so many are in hand and the next item needs so many, and how many of them the
 // store has to grant at least. fits says that the item has what it needs, and rest is what follows the items that slots in
 // hand are for.
@@ -99,7 +116,7 @@ func (l *Lease) amount(now time.Time, have, need int64, fits bool, rest items) (
 	case class.Algorithm == Slots:
 		return rest.ask(units, l.next.first())
 	case l.debt > 0:
-		return l.debt, 1 // what has left is told at once, also if there is no room for the next item
+		return l.debt, 0 // what has left is told at once, also if there is no room for the next item
 	}
 	return units, need
 }

@@ -46,7 +46,7 @@ type Call struct {
 	// Of the bucket.
 	Number int64         // of this Take, of this member and bucket. A number that comes again gets the same units
 	Wanted int64         // units; of a Pause its length in microseconds
-	Need   int64         // fewer units than this are of no use
+	Need   int64         // fewer units than this are of no use; 0: the units wanted have left already, or nothing waits
 	Lead   time.Duration // how long an answer takes: no slot begins sooner, unless the burst allows it
 
 	// Of a window.

@@ -42,7 +42,6 @@ type modelBucket struct {
 	// Windows.
 	carry, till        int64
 	from, used, before int64
-	earmark            earmark
 	service            service
 
 	// A sliding log.

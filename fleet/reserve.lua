@@ -304,11 +304,15 @@ local function carried(at)
   return carry, till
 end
 
+-- least returns how many units there have to be. What needs none has left already.
+local function least() return math.max(need, math.min(wanted, 1)) end
+
 local function most() return limit - math.ceil(limit * silent / WHOLE) end
 
--- relent has a member that was refused because of the shares of silent ones ask again soon: they may be back at any time.
-local function relent(g, taken)
-  if silent > 0 and limit - taken >= need then g.till = math.min(g.till, now + SOON) end
+-- relent has a member that was refused because of the shares of silent ones, or of what is earmarked for another, ask again
+-- soon: the silent may be back at any time, and the other may want nothing any more.
+local function relent(g, taken, theirs)
+  if silent > 0 and limit - taken >= least() or theirs > 0 and most() - taken >= least() then g.till = math.min(g.till, now + SOON) end
 end
 
 -- keep stores what each window has, and lets it expire when it makes no difference any more.
@@ -329,17 +333,25 @@ local function service(back)
   return v
 end
 
--- others returns how many units are earmarked for another member. left is how many it may get while the window goes on. If these
--- are too few, it waits for the next window, and others use what is left of this one.
+-- valid reports whether others leave what is earmarked. left is how many units the member may get while the window goes on. If these
+-- are too few, it waits for the next window, and others use what is left of this one. A member that is silent does not come for them.
+local function valid(v, left)
+  return v.whose and now <= v.till and v.units <= left and tonumber(redis.call('ZSCORE', M, v.whose) or 0) >= now
+end
+
+-- others returns how many units the member leaves to another one: none if it tells what has left already. A member for which
+-- nothing waits any more needs none.
 local function others(v, left)
-  if v.whose == member or now > v.till or v.units > left then return 0 end
+  if v.whose == member and wanted == 0 and need == 0 then v.whose, v.units = false, 0 end
+  if v.whose == member or need == 0 or not valid(v, left) then return 0 end
   return v.units
 end
 
-local function earmark(v, retry)
-  if v.whose and v.whose ~= member and now <= v.till then return end
+-- unserved leaves units to the member that calls, which asks again at retry. The member that has been served the least far comes first.
+local function unserved(v, retry, left)
+  if v.whose ~= member and valid(v, left) and (numbers(B, 'f:' .. v.whose) or 0) <= v.had then return end
   v.whose, v.units = false, 0
-  if need > 1 and v.had + need <= v.at then v.whose, v.units, v.till = member, need, retry + turn end
+  if need > 1 and need <= most() and v.had + need <= v.at then v.whose, v.units, v.till = member, need, retry + turn end
 end
 
 -- served notes that the member gets units. It stays behind by no more than it wants at once.
@@ -381,20 +393,22 @@ local function takeWindow()
   local weight = 0
   if before > 0 then weight = math.ceil(before * (math.min(to - now, window) / window) + 0.001) end
   local taken = math.max(used + weight, carry)
-  local theirs = others(v, most() - used)
+  local may = most() - math.max(used, carry)
+  local theirs = others(v, may)
   local room = most() - taken - theirs
   local g
   if now < recover then
     g = refused(recover)
-  elseif room < need then
+  elseif room < least() then
     g = refused(to)
-    local left = most() - used - theirs - need
+    local left = most() - used - theirs - least()
     if before > 0 and left > 0 then
-      g.till = math.min(to, math.max(to - math.floor(window * (left / before)), now + turn))
+      local soonest = now + math.min(turn, math.max(math.floor(window / 32), 1000))
+      g.till = math.min(to, math.max(to - math.floor(window * (left / before)), soonest))
     end
     if till > 0 and left >= weight then g.till = till end
-    relent(g, taken)
-    earmark(v, g.till)
+    relent(g, taken, theirs)
+    unserved(v, g.till, may)
   else
     local k = math.min(wanted, room)
     served(v, k)
@@ -450,10 +464,10 @@ local function takeLog()
   local g
   if now < recover then
     g = refused(recover)
-  elseif room < need then
+  elseif room < least() then
     g = refused(math.max((oldest + 1) * grain + window - ahead, now + 1000))
-    relent(g, taken)
-    earmark(v, g.till)
+    relent(g, taken, theirs)
+    unserved(v, g.till, most())
   else
     local k = math.min(wanted, room)
     served(v, k)

@@ -182,6 +182,12 @@ func (g *generator) window(now Stamp, c *Call) {
 	if g.class.Algorithm == Slots {
 		return
 	}
+	switch g.r.IntN(12) {
+	case 0: // they have left already
+		c.Need = 0
+	case 1: // nothing waits
+		c.Wanted, c.Need = 0, 0
+	}
 	if r := g.r; r.IntN(4) == 0 {
 		c.Known, c.Lasts, c.Spent = r.Int64N(g.class.Limit()), time.Duration(r.Int64N(int64(g.class.Window))), nil
 		for range r.IntN(4) {

@@ -8,7 +8,7 @@ func (s *step) carried(at int64) (carry, till int64) {
 	carry, till = s.bucket.carry, s.bucket.till
 	if back := at - s.now; back > 0 {
 		till -= back
-		s.bucket.earmark.till -= back
+		s.bucket.service.earmark.till -= back
 	}
 	if s.now >= till {
 		carry, till = 0, 0
@@ -23,17 +23,21 @@ func (s *step) carried(at int64) (carry, till int64) {
 	return carry, till
 }
 
+// least returns how many units there have to be. What needs none has left already.
+func (s *step) least() int64 { return max(s.need, min(s.wanted, 1)) }
+
 // most returns how many units of a window may be used: the shares of silent members are held back.
 func (s *step) most() int64 {
 	return s.limit - int64(math.Ceil(float64(s.limit)*float64(s.silent)/whole))
 }
 
-// soon is when to ask again if the shares of silent members are in the way, in microseconds.
+// soon is when to ask again if what others have not used yet is in the way, in microseconds.
 const soon = 1_000_000
 
-// relent has a member that was refused because of the shares of silent ones ask again soon: they may be back at any time.
-func (s *step) relent(g *modelGrant, taken int64) {
-	if s.silent > 0 && s.limit-taken >= s.need {
+// relent has a member that was refused because of the shares of silent ones, or of what is earmarked for another, ask again soon: the
+// silent may be back at any time, and the other may want nothing any more.
+func (s *step) relent(g *modelGrant, taken, others int64) {
+	if s.silent > 0 && s.limit-taken >= s.least() || others > 0 && s.most()-taken >= s.least() {
 		g.till = min(g.till, s.now+soon)
 	}
 }
@@ -56,26 +60,27 @@ func (s *step) takeWindow() (g modelGrant, used int64) {
 	carry, till := s.carriedWindow(from)
 	weight := b.weight(to-s.now, s.window)
 	taken := max(b.used+weight, carry)
-	others := s.others(s.most() - b.used)
+	may := s.most() - max(b.used, carry)
+	others := b.service.others(s, may)
 	room := s.most() - taken - others
 	switch {
 	case s.now < s.class.recover:
 		g = s.refused(s.class.recover)
-	case room < s.need:
+	case room < s.least():
 		g = s.refused(to)
-		left := s.most() - b.used - others - s.need
+		left := s.most() - b.used - others - s.least()
 		if b.before > 0 && left > 0 {
 			fades := to - int64(math.Floor(float64(s.window)*(float64(left)/float64(b.before))))
-			g.till = min(to, max(fades, s.now+s.turn))
+			g.till = min(to, max(fades, s.now+min(s.turn, max(s.window/32, 1000))))
 		}
 		if till > 0 && left >= weight {
 			g.till = till
 		}
-		s.relent(&g, taken)
-		s.earmark(g.till)
+		s.relent(&g, taken, others)
+		b.service.unserved(s, g.till, may)
 	default:
 		k := min(s.wanted, room)
-		s.served(k)
+		b.service.served(s, k)
 		b.used += k
 		if till > 0 {
 			carry += k
@@ -175,7 +180,6 @@ func (s *step) takeLog() (g modelGrant, used int64) {
 	b.ahead = at - s.now
 	b.forget((at-s.window+grain-1)/grain - 1)
 	ttl := grain + 2*s.lead
-	current := (at + ttl) / grain
 	count := func(part, n int64) {
 		if n == 0 || part < b.oldest {
 			return
@@ -190,20 +194,20 @@ func (s *step) takeLog() (g modelGrant, used int64) {
 		count((at+ttl-use.Age.Microseconds())/grain, use.Units)
 	}
 	taken := max(b.total, carry)
-	others := s.others(s.most())
+	others := b.service.others(s, s.most())
 	room := s.most() - taken - others
 	switch {
 	case s.now < s.class.recover:
 		g = s.refused(s.class.recover)
-	case room < s.need:
+	case room < s.least():
 		g = s.refused(max((b.oldest+1)*grain+s.window-b.ahead, s.now+1000))
-		s.relent(&g, taken)
-		s.earmark(g.till)
+		s.relent(&g, taken, others)
+		b.service.unserved(s, g.till, s.most())
 	default:
 		k := min(s.wanted, room)
-		s.served(k)
-		count(current, k)
-		g = modelGrant{number: s.number, units: k, first: current, till: s.now + ttl}
+		b.service.served(s, k)
+		g = modelGrant{number: s.number, units: k, first: (at + ttl) / grain, till: s.now + ttl}
+		count(g.first, k)
 	}
 	s.keep(at, carry, till, s.window+2*grain+ttl)
 	return g, max(b.total, carry)
