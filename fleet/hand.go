@@ -313,6 +313,10 @@ func (h *hand) use(now time.Time, n int64) {
 	h.last, h.cost, h.unheard = now, n, false
 }
 
+// unuse says that the last item, of n units, has not left. Then no gap follows it: otherwise an item that came too late to be sent
+// would make the next one late, and so on until the block ends. The gap before it was over when it was charged.
+func (h *hand) unuse(n int64) { h.cost = max(h.cost-n, 0) }
+
 // maxCost bounds a cost to which others are added, so that no sum overflows.
 const maxCost = 1 << 60
 

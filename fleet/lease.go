@@ -126,11 +126,12 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 }
 
 // Lost says that an item of n units, which was charged at the time then, has not left, because it came too late to be sent, or could
-// not be. What it was granted counts as used, and also as not used in time. But units of a window go back into the hand if no other
-// item was charged then or since: another one may leave with them.
+// not be. What it was granted counts as used, and also as not used in time. If no other item was charged then or since, no gap follows
+// it, and units of a window go back into the hand: another item may leave with them.
 func (l *Lease) Lost(then time.Time, n int64) {
 	n = l.machine.class.costOf(n)
 	if l.tookAt.Equal(then) {
+		l.unuse(n)
 		n -= l.untake()
 	}
 	l.counts.Expired += n

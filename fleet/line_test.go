@@ -105,6 +105,34 @@ func TestLeftLate(t *testing.T) {
 	}
 }
 
+// TestLostBeginsNoGap has an item come so late to its sending that its slot is over. The next one leaves at its own slot: it is
+// not late because of an item that has not left.
+func TestLostBeginsNoGap(t *testing.T) {
+	const late = 50 * time.Microsecond
+	a := &alone{t: t, now: time.Unix(1_760_000_100, 0), store: Model{ID: "0"}}
+	a.join(Class{Name: "a", Rate: mustRate(t, "950 messages/s"), Late: late}, "m", 1)
+	a.idle(3*time.Second, true) // so that the fence of a new store is over
+	l := a.m.Lease("")
+	a.reach(10)
+	slot := l.Next(a.now, 0, 1)
+	wake := slot.Add(late / 2)
+	l.Take(wake, wake, 1)
+	written := l.Over().Add(1)
+	next := l.held[0].slot(l.held[0].used)
+	if !next.After(written) {
+		t.Fatalf("the item may leave until %v after its turn", l.Over().Sub(wake))
+	}
+	l.Left(written)
+	l.Lost(wake, 1)
+	if at := l.Next(written, 0, 1); at != next {
+		t.Errorf("the next item leaves %v after its slot", at.Sub(next))
+	}
+	l.Take(next, next, 1)
+	if at, least := l.Next(next, 0, 1), l.machine.class.Rate.Time(1)-late; at.Sub(next) < least {
+		t.Errorf("the one after that leaves %v later, want %v at least", at.Sub(next), least)
+	}
+}
+
 // TestLeftAtARateOfZero has an item leave after its class has got a rate of 0. When it has its rate again, the next one leaves.
 func TestLeftAtARateOfZero(t *testing.T) {
 	a, class := leftAt(t, "0 messages/s")
