@@ -150,7 +150,8 @@ func (s *shared) ask(now time.Time, n int64) {
 const mostTold = 32
 
 // following adds to the cost of the next item those of the items that follow it in its queue, as many as a fleet grants
-// slots for at once: so it grants whole items. If something waits in other queues, it is not known what follows.
+// slots for at once: so it grants whole items. If something waits in other queues, it is not known what follows. If all cost
+// one unit, the first says so of the others: then a departure is no news for the budgets.
 func (s *shared) following(head *Item, costs []int64) []int64 {
 	c, slots := s.class, s.perishing()
 	if slots == nil || int64(head.class.queue.Len()) < c.waiting {
@@ -162,6 +163,9 @@ func (s *shared) following(head *Item, costs []int64) []int64 {
 			costs = append(costs, n)
 			most -= n
 		}
+	}
+	if slices.Max(costs) == 1 {
+		return costs[:1]
 	}
 	return costs
 }
