@@ -15,7 +15,8 @@ import (
 // A wake-up is late by some tens of microseconds. A gap begins when the item before has
 // left, so it loses that time, and nothing makes up for it. So the pacer sets the timer
 // early for a gap, by as much as wake-ups have been late lately, and waits the rest by
-// looking at the clock. No departure is early.
+// looking at the clock. To decide what leaves takes time, too. So the pacer decides shortly
+// before the gap ends, and then waits. No departure is early.
 type pacer struct {
 	// Set when the pacer is made.
 	clock   func() time.Time // time.Now, except in tests
@@ -34,8 +35,10 @@ type pacer struct {
 	closed bool
 
 	late  lateness  // of wake-ups
+	takes lateness  // of decisions: how long they take
 	early bool      // the timer may be set before a gap ends; see [daemon] punctual
 	until time.Time // until when the pacer looks at the clock after this wake-up
+	ahead bool      // the alarm that pop has taken out is for a gap, and decided before it ends
 }
 
 // A timer has one absolute deadline. One goroutine waits for the deadline, and other goroutines
@@ -156,15 +159,17 @@ func (p *pacer) startOrStop() {
 // the clock for so long costs less than to sleep.
 const together = 10 * time.Microsecond
 
-// pop takes out an alarm that is due at now, and returns when it was due. If there is none,
-// soon says that the pacer looks at the clock until the first one is due.
+// pop takes out an alarm that is due at now, and returns when it is due. If a gap ends then, that may be so much
+// later as a decision takes. If there is none, soon says that the pacer looks at the clock until the first one is due.
 func (p *pacer) pop(now time.Time) (a *alarm, at time.Time, soon bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.alarms) == 0 {
 		return nil, at, false
 	}
-	if a, at = p.alarms[0], p.alarms[0].at; at.After(now) {
+	a, at = p.alarms[0], p.alarms[0].at
+	p.ahead = p.isEarlyFor(a)
+	if at.After(now) && !(p.ahead && at.Sub(now) <= p.takes.usual) {
 		return nil, at, !p.closed && p.timer.precise() && !at.After(later(p.until, now.Add(together)))
 	}
 	p.alarms.remove(a)
@@ -196,9 +201,9 @@ func (p *pacer) armBefore(before time.Time) {
 		return
 	}
 	at, until, now := p.alarms[0].at, time.Time{}, p.clock()
-	if p.early && p.alarms[0].node.gap && p.timer.precise() {
+	if p.isEarlyFor(p.alarms[0]) {
 		until = at
-		at = at.Add(-max(min(p.late.usual, at.Sub(now)/mostOfSleep), 0))
+		at = at.Add(-max(min(p.late.usual+p.takes.usual, at.Sub(now)/mostOfSleep), 0))
 	}
 	if !at.Before(before) {
 		return
@@ -209,6 +214,9 @@ func (p *pacer) armBefore(before time.Time) {
 	}
 }
 
+// isEarlyFor reports whether the pacer wakes up before an alarm is due: when a gap ends. The caller holds mu.
+func (p *pacer) isEarlyFor(a *alarm) bool { return p.early && a.node.gap && p.timer.precise() }
+
 // setEarly says whether the timer may be set before a gap ends.
 func (p *pacer) setEarly(early bool) {
 	p.mu.Lock()
@@ -216,10 +224,10 @@ func (p *pacer) setEarly(early bool) {
 	p.early = early
 }
 
-// releaseOne lets the item of a tree leave that was due at a time, and sets the alarm for
+// releaseOne lets the item of a tree leave that is due at a time, and sets the alarm for
 // the next. n was the root of the tree when the alarm was set.
 func (p *pacer) releaseOne(now time.Time, n *node, due time.Time) {
-	it := hand(now, n)
+	it, now := p.hand(now, n, due)
 	if it == nil {
 		return
 	}
@@ -229,15 +237,30 @@ func (p *pacer) releaseOne(now time.Time, n *node, due time.Time) {
 	from.handing.Store(false)
 }
 
-// hand is Release for the pacer. It sets handing: nothing overtakes the item in its class
-// until the caller has told the owner and clears handing.
-func hand(now time.Time, n *node) *Item {
-	root, now := n.lockAt(now)
+// hand is Release for the pacer. If the item is due after now, hand decides now what leaves then, and returns then:
+// until then, the tree is locked, so that nobody lets anything leave at that time before it has come. It sets handing: nothing
+// overtakes the item in its class until the caller has told the owner and clears handing.
+func (p *pacer) hand(now time.Time, n *node, due time.Time) (it *Item, at time.Time) {
+	root, at := n.lockAt(now.Add(max(due.Sub(now), 0)))
 	defer root.mu.Unlock()
-	it := release(now, root)
-	if it != nil {
+	if it = release(at, root); it != nil {
 		it.class.handing.Store(true)
 	}
-	root.wake(now)
-	return it
+	root.wake(at)
+	if p.ahead {
+		at = p.await(now, at)
+	}
+	return it, at
+}
+
+// await learns how long a decision has taken that began at a time, and returns the time as soon as it is at least at.
+func (p *pacer) await(begin, at time.Time) (now time.Time) {
+	now = p.clock()
+	p.mu.Lock()
+	p.takes.learn(now.Sub(begin))
+	p.mu.Unlock()
+	for now.Before(at) {
+		now = p.clock()
+	}
+	return now
 }

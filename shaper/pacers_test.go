@@ -79,7 +79,8 @@ func TestOrderOfAMove(t *testing.T) {
 	}
 	s.Apply([]policy.Class{under("b", named("a", leakyClass("100KB/s"))), named("b", leakyClass("100KB/s"))})
 	for range 100 { // b may send by now, but nothing of a
-		if it := hand(time.Now().Add(second), &b.node); it != nil {
+		soon := time.Now().Add(second)
+		if it, _ := idlePacer().hand(soon, &b.node, soon); it != nil {
 			t.Fatal("an item leaves while the one before is still on its way")
 		}
 	}

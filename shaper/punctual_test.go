@@ -120,6 +120,36 @@ func TestPunctual(t *testing.T) {
 	}
 }
 
+// A slowWaker makes each decision take a while.
+type slowWaker struct {
+	*pacer
+	w     *world
+	takes time.Duration
+}
+
+func (s slowWaker) set(a *alarm, now, at time.Time, gap bool) {
+	s.w.now = s.w.now.Add(s.takes)
+	s.pacer.set(a, now, at, gap)
+}
+
+// TestDecidesAhead has decisions take 15 us. Once the pacer has learned that, it decides so much before a gap ends: the gap
+// loses nothing, and no item leaves early.
+func TestDecidesAhead(t *testing.T) {
+	var w world
+	p := w.in()
+	s := w.send(p, leakyClass("1000 packets/s"), onePacket)
+	s.class.waker = slowWaker{p, &w, 15 * time.Microsecond}
+	for i := range 500 {
+		w.turn(p, 40*time.Microsecond)
+		if i > 250 && s.late > time.Microsecond {
+			t.Fatalf("item %d leaves %v late although wake-ups are 40 us late, and decisions take 15 us", i, s.late)
+		}
+	}
+	if s.short > 0 {
+		t.Errorf("an item left %v early", s.short)
+	}
+}
+
 // TestNeighbourDelaysFew has a neighbour delay each eighth wake-up by milliseconds. The pacer
 // learns how late the others are: an earlier timer does not help against the neighbour, and
 // the pacer would only look at the clock for longer.
