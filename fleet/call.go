@@ -93,6 +93,7 @@ func (c *Call) numbers() []int64 {
 // A Reply is the store's answer.
 type Reply struct {
 	Now     Stamp
+	Took    time.Duration // how long the store has computed since; 0: nobody knows
 	Members int64
 	Share   int64 // of the member, in millionths
 	Recover Stamp // until then the store does not know how much of its windows is used
@@ -119,7 +120,7 @@ type Reply struct {
 }
 
 // replyFields is how many numbers the script returns.
-const replyFields = 16
+const replyFields = 17
 
 // replyOf makes an answer of the numbers and the key that the script returns.
 func replyOf(n []int64, key string) (Reply, error) {
@@ -130,5 +131,6 @@ func replyOf(n []int64, key string) (Reply, error) {
 		Now: Stamp(n[0]), Members: n[1], Share: n[2], Recover: Stamp(n[3]), Pause: Stamp(n[4]),
 		Units: n[5], First: Stamp(n[6]), Rem: n[7], Span: n[8], Till: Stamp(n[9]), Used: n[10], Line: n[11],
 		Heard: n[12], PausedTill: Stamp(n[13]), Shortest: n[14], Longest: n[15], Paused: key,
+		Took: time.Duration(n[16]) * time.Microsecond,
 	}, nil
 }

@@ -7,9 +7,10 @@ import "time"
 const drift = 500
 
 // A clock maps the store's clock to the local one. Each answer says that the store's clock showed
-// a time between the moments of sending and receiving. So the difference of the clocks lies in an
-// interval; the clock keeps what all these intervals have in common, each wider by the drift since
-// then. The samples with the shortest round trips decide. The local clock is a monotonic one.
+// a time between the moments of sending and receiving, less what the store has computed since then. So
+// the difference of the clocks lies in an interval; the clock keeps what all these intervals have in
+// common, each wider by the drift since then. The samples with the shortest ways decide. The local
+// clock is a monotonic one.
 type clock struct {
 	zero   time.Time // the local time that offsets refer to; zero: no sample yet
 	at     time.Time // when lo and hi were computed

@@ -103,7 +103,7 @@ func (l *link) heard(c *Call) {
 // may be used.
 func (l *link) answered(now time.Time, c *Call, r *Reply) bool {
 	vague := l.joined.IsZero() || l.vague(now)
-	jumped := l.clock.sample(c.at, now, r.Now)
+	jumped := l.clock.sample(c.at, shown(c, now, r), r.Now)
 	l.rtt = max(now.Sub(c.at), l.rtt-l.rtt/8)
 	l.proved = !l.vague(now)
 	if c.Seq > 0 {
@@ -125,6 +125,12 @@ func (l *link) answered(now time.Time, c *Call, r *Reply) bool {
 		l.fenced = false
 	}
 	return !l.fenced && !c.at.Before(l.joined)
+}
+
+// shown returns until when the store's clock may have shown the time of an answer that was received at a time. The store has
+// computed since, and somebody may have set its clock meanwhile.
+func shown(c *Call, received time.Time, r *Reply) time.Time {
+	return latest(c.at, received.Add(-max(r.Took, 0)))
 }
 
 // maxSilence bounds how long a member with a share leaves a store alone that answers pings and nothing else: the

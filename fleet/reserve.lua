@@ -511,4 +511,6 @@ elseif op == 'back' and kind ~= SLOTS and had and had.number < number then
 end
 local line = 0
 if kind == SLOTS then line = redis.call('ZCARD', W) end
-return {echo, now, members, target, recover, pause, g.k, g.first, g.rem, g.span, g.till, used or 0, line, heard, paused, shortest, longest, whose}
+local ended = redis.call('TIME')
+local took = math.max(ended[1] * 1000000 + ended[2] - now, 0)
+return {echo, now, members, target, recover, pause, g.k, g.first, g.rem, g.span, g.till, used or 0, line, heard, paused, shortest, longest, took, whose}

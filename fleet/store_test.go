@@ -76,6 +76,10 @@ func TestScriptOnRedis(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if got.Took <= 0 || got.Took > time.Since(time.UnixMicro(int64(got.Now))) {
+				t.Fatalf("%s, call %d: Redis has computed for %v", class.Name, i, got.Took)
+			}
+			got.Took = 0 // the model computes in no time
 			model.ID = c.server().id
 			if want := model.Do(got.Now, call); got != want {
 				t.Fatalf("%s, call %d: Redis answers %+v\nthe model %+v", class.Name, i, got, want)
