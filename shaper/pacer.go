@@ -241,14 +241,18 @@ func (p *pacer) releaseOne(now time.Time, n *node, due time.Time) {
 // until then, the tree is locked, so that nobody lets anything leave at that time before it has come. It sets handing: nothing
 // overtakes the item in its class until the caller has told the owner and clears handing.
 func (p *pacer) hand(now time.Time, n *node, due time.Time) (it *Item, at time.Time) {
-	root, at := n.lockAt(now.Add(max(due.Sub(now), 0)))
+	begin := now
+	if p.ahead {
+		now = now.Add(max(due.Sub(now), 0))
+	}
+	root, at := n.lockAt(now)
 	defer root.mu.Unlock()
 	if it = release(at, root); it != nil {
 		it.class.handing.Store(true)
 	}
 	root.wake(at)
 	if p.ahead {
-		at = p.await(now, at)
+		at = p.await(begin, at)
 	}
 	return it, at
 }
