@@ -34,9 +34,12 @@ func Quantum(rate unit.Rate) int64 {
 	return min(max(rate.Units(time.Millisecond), minQuantum), maxQuantum)
 }
 
-// Piece returns how many bytes of a stream leave as one item: half a quantum.
-// The other half is what the bucket may catch up after a late wake-up.
-func Piece(rate unit.Rate) int64 { return Quantum(rate) / 2 }
+// Piece returns how many bytes of a stream leave as one item: whole segments, at most three
+// quarters of a quantum, since each item takes a wake-up. The rest of the quantum is what the bucket may
+// catch up after a late one.
+func Piece(rate unit.Rate) int64 {
+	return min(Quantum(rate)*3/4/segment*segment, MaxPiece)
+}
 
 // Bucket drains bytes at a constant rate.
 //
@@ -45,7 +48,7 @@ func Piece(rate unit.Rate) int64 { return Quantum(rate) / 2 }
 // the bound grows by the difference. Idle time earns nothing.
 //
 // A departure is late if its wake-up was late. The bucket makes up for that: for
-// half a quantum at once, and for the rest, up to maxLag, by gaps that are 1/16
+// Slack at once, and for the rest, up to maxLag, by gaps that are 1/16
 // shorter. So no window holds more than 16/15 of rate*t + one Quantum, nor more
 // than rate*(t+maxLag) + one Quantum.
 //
@@ -53,7 +56,7 @@ func Piece(rate unit.Rate) int64 { return Quantum(rate) / 2 }
 // later. So after item i leaves at t(i), the next may leave no sooner than
 // t(i) - slack + cost(i)/rate, and so on to item j. What leaves from i to j is
 // at most rate*(t(j)-t(i)) + rate*slack + cost(j). The last two terms are at
-// most a Piece each, also if 16/15 of the rate stands for the rate.
+// most a Quantum together, also if 16/15 of the rate stands for the rate.
 //
 // The arithmetic is that of debt, which is exact. The bucket moves its base, from
 // which the debt counts, back only by what it takes from lag.
@@ -79,12 +82,12 @@ func NewBucket(rate unit.Rate) *Bucket {
 }
 
 // Slack returns the longest lateness that a bucket catches up at once at a byte
-// rate. Less than a Piece leaves in that time at 16/15 of the rate, since the gaps
-// that follow may be shorter. Slack is one nanosecond less because Time rounds up,
+// rate. Less than what a Piece leaves of a Quantum leaves in that time at 16/15 of the rate, since the
+// gaps that follow may be shorter. Slack is one nanosecond less because Time rounds up,
 // and another one because Next rounds up too.
 func Slack(rate unit.Rate) time.Duration {
-	piece := rate.Time(Piece(rate))
-	return max(piece-piece/16-2, 0)
+	rest := rate.Time(Quantum(rate) - Piece(rate))
+	return max(rest-rest/16-2, 0)
 }
 
 // Next implements limit.Limiter. It ignores the cost of the item: the items behind

@@ -32,17 +32,19 @@ func leaves(t *testing.T, l limit.Limiter, since, d time.Duration, n int64) {
 
 func TestQuantum(t *testing.T) {
 	for _, c := range []struct {
-		rate string
-		want int64
+		rate        string
+		want, piece int64
 	}{
-		{"0B/s", 2920}, // SetRate may replace a rate of 0
-		{"1KB/s", 2920},
-		{"2920KB/s", 2920},
-		{"10MB/s", 10_000},
-		{"262143kB/s", 262143},
-		{"262144kB/s", 262144},
-		{"524288kB/s", 524288},
-		{"8TiB/s", 524288},
+		{"0B/s", 2920, 1460}, // SetRate may replace a rate of 0
+		{"1KB/s", 2920, 1460},
+		{"2920KB/s", 2920, 1460},
+		{"3893KB/s", 3893, 1460},
+		{"3894KB/s", 3894, 2920}, // two segments are three quarters of it
+		{"10MB/s", 10_000, 7300},
+		{"262143kB/s", 262143, 195640},
+		{"262144kB/s", 262144, 195640},
+		{"524288kB/s", 524288, 262144},
+		{"8TiB/s", 524288, 262144},
 	} {
 		rate, err := unit.ParseRate(c.rate)
 		if err != nil {
@@ -51,8 +53,8 @@ func TestQuantum(t *testing.T) {
 		if got := Quantum(rate); got != c.want {
 			t.Errorf("the quantum of %v is %d, want %d", rate, got, c.want)
 		}
-		if got := Piece(rate); got != c.want/2 || got > MaxPiece {
-			t.Errorf("the piece of %v is %d, want %d", rate, got, c.want/2)
+		if got := Piece(rate); got != c.piece || got > MaxPiece {
+			t.Errorf("the piece of %v is %d, want %d", rate, got, c.piece)
 		}
 	}
 }
@@ -93,6 +95,18 @@ func TestBucketCatchesUpAfterALateWakeUp(t *testing.T) {
 	wantNext(t, b, 3300*us, 4000*us)
 }
 
+// TestBucketCatchesUpOnTheRestOfAQuantum holds that a piece and what the bucket catches up at once
+// are a quantum together, even at 16/15 of the rate.
+func TestBucketCatchesUpOnTheRestOfAQuantum(t *testing.T) {
+	for _, bytes := range []int64{1000, 1_000_000, 3_893_000, 3_894_000, 12_500_000, 125_000_000, 524_288_000, 1 << 40} {
+		rate := unit.BytesPerSecond(bytes)
+		rest := Quantum(rate) - Piece(rate)
+		if got := rate.Units(Slack(rate)) * 16 / 15; got > rest || got < rest*9/10-10 {
+			t.Errorf("at %v the bucket catches up on %d bytes at once, want nearly %d", rate, got, rest)
+		}
+	}
+}
+
 // TestBucketMakesUpForMoreThanSlack wakes up 10 ms too late. Gaps that are 1/16 shorter
 // bring the bucket back to its schedule.
 func TestBucketMakesUpForMoreThanSlack(t *testing.T) {
@@ -100,7 +114,7 @@ func TestBucketMakesUpForMoreThanSlack(t *testing.T) {
 	ms := time.Millisecond
 	leaves(t, b, 0, 0, 1000)
 	leaves(t, b, 0, 11*ms, 1000) // due at 1 ms
-	leaves(t, b, 0, 11*ms, 1000) // the bucket catches up half a quantum at once
+	leaves(t, b, 0, 11*ms, 1000) // the bucket catches up the rest of a quantum at once
 	now, items := b.Next(at(11*ms), 0, 1000).Sub(start), 3
 	for next := b.Next(at(now), 0, 1000).Sub(start); next != time.Duration(items)*ms; next = b.Next(at(now), 0, 1000).Sub(start) {
 		if gap := next - now; items > 3 && gap < ms*15/16 {

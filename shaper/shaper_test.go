@@ -41,7 +41,7 @@ func TestApplyAnotherUnit(t *testing.T) {
 		next     time.Duration
 	}{
 		{leakyClass("1 packets/s"), leakyClass("1460B/s"), second},
-		{leakyClass("1 packets/s"), leakyClass("10MB/s"), 500 * time.Microsecond},
+		{leakyClass("1 packets/s"), leakyClass("10MB/s"), 730 * time.Microsecond},
 		{leakyClass("1KB/s"), leakyClass("10 packets/s"), second / 10},
 		{leakyClass("1KB/s"), tokenClass("10 packets/s", 100), second / 10},
 	} {

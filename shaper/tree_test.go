@@ -409,8 +409,8 @@ func TestTreeLeftOfAPass(t *testing.T) {
 func TestTreePiece(t *testing.T) {
 	c := tree(named("root", leakyClass("10MB/s")), ceiling("8MB/s", under("root", named("a", leakyClass("100KB/s")))),
 		under("a", named("b", leakyClass("5 packets/s"))))
-	if got := c["b"].Piece(); got != 4000 {
-		t.Errorf("a piece is %d bytes, want 4000, as the slowest class above allows", got)
+	if got := c["b"].Piece(); got != 5840 {
+		t.Errorf("a piece is %d bytes, want 5840, as the slowest class above allows", got)
 	}
 	if got := c["root"].Piece(); got != leaky.Piece(rateOf("10MB/s")) {
 		t.Errorf("a piece of the root is %d bytes", got)
@@ -419,8 +419,8 @@ func TestTreePiece(t *testing.T) {
 		t.Errorf("the limit of a is %v, want its ceil", got)
 	}
 	setRate(c["root"], 0, "6MB/s")
-	if got := c["b"].Piece(); got != 3000 {
-		t.Errorf("with a slower root a piece is %d bytes, want 3000", got)
+	if got := c["b"].Piece(); got != 4380 {
+		t.Errorf("with a slower root a piece is %d bytes, want 4380", got)
 	}
 }
 
