@@ -160,7 +160,8 @@ func (p *pacer) startOrStop() {
 const together = 10 * time.Microsecond
 
 // pop takes out an alarm that is due at now, and returns when it is due. If a gap ends then, that may be so much
-// later as a decision takes. If there is none, soon says that the pacer looks at the clock until the first one is due.
+// later as a decision takes, if the pacer would look at the clock until then anyway. If there is none, soon says that the pacer
+// looks at the clock until the first one is due.
 func (p *pacer) pop(now time.Time) (a *alarm, at time.Time, soon bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -169,8 +170,11 @@ func (p *pacer) pop(now time.Time) (a *alarm, at time.Time, soon bool) {
 	}
 	a, at = p.alarms[0], p.alarms[0].at
 	p.ahead = p.isEarlyFor(a)
-	if at.After(now) && !(p.ahead && at.Sub(now) <= p.takes.usual) {
-		return nil, at, !p.closed && p.timer.precise() && !at.After(later(p.until, now.Add(together)))
+	if at.After(now) {
+		soon = !p.closed && p.timer.precise() && !at.After(later(p.until, now.Add(together)))
+		if !(soon && p.ahead && at.Sub(now) <= p.takes.usual) {
+			return nil, at, soon
+		}
 	}
 	p.alarms.remove(a)
 	return a, at, false

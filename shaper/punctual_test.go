@@ -120,15 +120,19 @@ func TestPunctual(t *testing.T) {
 	}
 }
 
-// A slowWaker makes each decision take a while.
+// A slowWaker makes decisions take a while: each one, or one of several.
 type slowWaker struct {
 	*pacer
 	w     *world
 	takes time.Duration
+	every int
+	count int
 }
 
-func (s slowWaker) set(a *alarm, now, at time.Time, gap bool) {
-	s.w.now = s.w.now.Add(s.takes)
+func (s *slowWaker) set(a *alarm, now, at time.Time, gap bool) {
+	if s.count++; s.count%s.every == 0 {
+		s.w.now = s.w.now.Add(s.takes)
+	}
 	s.pacer.set(a, now, at, gap)
 }
 
@@ -138,12 +142,32 @@ func TestDecidesAhead(t *testing.T) {
 	var w world
 	p := w.in()
 	s := w.send(p, leakyClass("1000 packets/s"), onePacket)
-	s.class.waker = slowWaker{p, &w, 15 * time.Microsecond}
+	s.class.waker = &slowWaker{pacer: p, w: &w, takes: 15 * time.Microsecond, every: 1}
 	for i := range 500 {
 		w.turn(p, 40*time.Microsecond)
 		if i > 250 && s.late > time.Microsecond {
 			t.Fatalf("item %d leaves %v late although wake-ups are 40 us late, and decisions take 15 us", i, s.late)
 		}
+	}
+	if s.short > 0 {
+		t.Errorf("an item left %v early", s.short)
+	}
+}
+
+// TestSlowDecisionsOfAFastClass has some decisions take nearly two gaps, as if others held the lock of the tree. The pacer
+// spends no more than a quarter of its time looking at the clock, and holds the lock no longer than that.
+func TestSlowDecisionsOfAFastClass(t *testing.T) {
+	var w world
+	p := w.in()
+	s := w.send(p, leakyClass("20000 packets/s"), onePacket)
+	s.class.waker = &slowWaker{pacer: p, w: &w, takes: 90 * time.Microsecond, every: 4}
+	var slept, looked time.Duration
+	for range 2000 {
+		slept += w.turn(p, 0)
+		looked += w.looked
+	}
+	if most := (slept+looked)/mostOfSleep + 2000*together; looked > most {
+		t.Errorf("in %v the pacer looked at the clock for %v, want %v at most", slept+looked, looked, most)
 	}
 	if s.short > 0 {
 		t.Errorf("an item left %v early", s.short)
