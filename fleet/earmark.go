@@ -37,8 +37,12 @@ func (m *earmark) valid(s *step, left int64) bool {
 }
 
 // unserved leaves units to the member that calls, which asks again at retry, if its item needs several, and it is behind: another
-// has got more, by all that the item needs. The member that has been served the least far comes first.
+// has got more, by all that the item needs. The member that has been served the least far comes first. What has left already takes no
+// turn: it changes nothing.
 func (v *service) unserved(s *step, retry, left int64) {
+	if s.need == 0 {
+		return
+	}
 	m, had := &v.earmark, v.had[s.member]
 	if m.member != s.member && m.valid(s, left) && v.had[m.member] <= had {
 		return
@@ -56,7 +60,7 @@ func (v *service) served(s *step, units int64) {
 	}
 	from := max(v.had[s.member], v.at-s.wanted)
 	v.had[s.member], v.at = from+units, max(v.at, from)
-	if v.earmark.member == s.member {
+	if v.earmark.member == s.member && s.need > 0 {
 		v.earmark = earmark{}
 	}
 }

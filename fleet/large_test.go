@@ -250,6 +250,29 @@ func TestEarmarkAndDebts(t *testing.T) {
 	}
 }
 
+// TestDebtsEndNoEarmark has members tell the store what has left already, while the window is full and units are earmarked for an item: the
+// member of that item, and one that has been served less far. The item waits still.
+func TestDebtsEndNoEarmark(t *testing.T) {
+	for name, do := range both(t) {
+		for _, debtor := range []string{"x", "y"} {
+			w := newWindow(t, SlidingWindow, do)
+			w.class.Name = "a" + debtor
+			w.call(-3*time.Second, Call{Op: Beat, Member: "s"})
+			w.take(-time.Second, "x", 1, 10)
+			for range 99 {
+				w.take(-time.Second, "s", 1, 10)
+			}
+			w.take(time.Millisecond, "x", 200, 200)
+			for _, at := range []time.Duration{2 * time.Millisecond, 2 * time.Second} { // there is no room, and then there is
+				w.take(at, debtor, 0, 5)
+				if r := w.take(3*time.Second, "s", 1, 1); r.Units != 0 {
+					t.Errorf("%s: after %s has told of 5 units at %v, nobody leaves units to the item", name, debtor, at)
+				}
+			}
+		}
+	}
+}
+
 // TestLargeItemGivenUp has an item go that waited for many units, as its client does or after max_wait. Others have these units at once.
 func TestLargeItemGivenUp(t *testing.T) {
 	c := Class{Name: "a", Algorithm: SlidingWindow, Rate: mustRate(t, "1000 messages/min"), Window: time.Minute}

@@ -348,7 +348,9 @@ local function others(v, left)
 end
 
 -- unserved leaves units to the member that calls, which asks again at retry. The member that has been served the least far comes first.
+-- What has left already takes no turn: it changes nothing.
 local function unserved(v, retry, left)
+  if need == 0 then return end
   if v.whose ~= member and valid(v, left) and (numbers(B, 'f:' .. v.whose) or 0) <= v.had then return end
   v.whose, v.units = false, 0
   if need > 1 and need <= most() and v.had + need <= v.at then v.whose, v.units, v.till = member, need, retry + turn end
@@ -359,7 +361,7 @@ local function served(v, units)
   if units == 0 then return end
   local start = math.max(v.had, v.at - wanted)
   redis.call('HSET', B, 'served', int(math.max(v.at, start)), 'f:' .. member, int(start + units))
-  if v.whose == member then v.whose = false end
+  if v.whose == member and need > 0 then v.whose = false end
 end
 
 local function keepEarmark(v)
