@@ -36,6 +36,7 @@ type Lease struct {
 	retry   time.Time // the store said to ask again then
 	denied  int64     // if at least so many units are needed; fewer may be there now
 	tookAt  time.Time // when units left last
+	alone   bool      // only one item was charged then
 	takenAt time.Time // when the Take was sent first
 
 	// What is known of the window.
@@ -98,7 +99,7 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 	}
 	n = cost
 	l.counts.Used += n
-	alone := !l.tookAt.Equal(now) // else Lost cannot tell which item it is about
+	l.alone = !l.tookAt.Equal(now) // else Lost cannot tell which item it is about
 	l.tookAt = now
 	l.open.clear()
 	l.want(max(l.wanted-n, 0))
@@ -107,7 +108,7 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 	l.over = time.Time{}
 	for b := range l.held {
 		took := l.takeFrom(&l.held[b], now, n)
-		if alone {
+		if l.alone {
 			l.note(b, took)
 		}
 		if n -= took; l.held[b].local && took > 0 {
@@ -130,7 +131,7 @@ func (l *Lease) Take(_, now time.Time, n int64) {
 // it, and units of a window go back into the hand: another item may leave with them.
 func (l *Lease) Lost(then time.Time, n int64) {
 	n = l.machine.class.costOf(n)
-	if l.tookAt.Equal(then) {
+	if l.alone && l.tookAt.Equal(then) {
 		l.unuse(n)
 		n -= l.untake()
 	}

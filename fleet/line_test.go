@@ -133,6 +133,20 @@ func TestLostBeginsNoGap(t *testing.T) {
 	}
 }
 
+// TestLostOfTwoHasAGap charges two items at one moment, and loses the first. The gap after the second one stays as long.
+func TestLostOfTwoHasAGap(t *testing.T) {
+	a := &alone{t: t, now: time.Unix(1_760_000_100, 0), store: Model{ID: "0"}}
+	a.join(Class{Name: "a", Rate: mustRate(t, "1MB/s"), Late: 1300 * time.Microsecond}, "m", 1)
+	l := a.m.Lease("")
+	l.Take(a.now, a.now, 1000)
+	l.Take(a.now, a.now, 1460)
+	gap := l.gap()
+	l.Lost(a.now, 1000)
+	if at := l.gap(); at != gap {
+		t.Errorf("the gap ends %v sooner, since another item has not left", gap.Sub(at))
+	}
+}
+
 // TestLeftAtARateOfZero has an item leave after its class has got a rate of 0. When it has its rate again, the next one leaves.
 func TestLeftAtARateOfZero(t *testing.T) {
 	a, class := leftAt(t, "0 messages/s")
