@@ -35,6 +35,8 @@ var faults = []fault{
 	{"SIGSTOP", func(s *sim) { s.members[0].asleep = true }, func(s *sim) { s.members[0].asleep = false; s.members[0].wakeAt = 0; s.members[0].pump() }},
 	{"losses", func(s *sim) { s.lose, s.double = 0.05, 0.2 }, func(s *sim) { s.lose, s.double = 0, 0 }},
 	{"late departures", func(s *sim) { s.pauses = 0.05 }, func(s *sim) { s.pauses = 0 }},
+	{"items are lost", func(s *sim) { s.losing = 1.0 / 3 }, func(s *sim) { s.losing = 0 }},
+	{"items are lost, late departures", func(s *sim) { s.losing, s.pauses = 1.0/3, 0.05 }, func(s *sim) { s.losing, s.pauses = 0, 0 }},
 	{"kill -9 of a member", func(s *sim) { s.members[0].asleep = true; s.reborn() }, nil},
 	{"kill -9, and again", func(s *sim) { s.members[0].again() }, nil},
 	{"kill -9 on its share", func(s *sim) { s.members[0].cut = true }, func(s *sim) { s.members[0].again() }},

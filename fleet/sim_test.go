@@ -43,6 +43,7 @@ type sim struct {
 	writes   time.Duration // how long a disk takes for what a member keeps, at most
 	lateness time.Duration // of departures, on average
 	pauses   float64       // how often a departure is much too late
+	losing   float64       // of the items come too late to be sent
 	renumber bool          // the mutant that repeats without the number
 }
 
@@ -332,7 +333,11 @@ func (m *simMember) depart(now time.Time) {
 		if kept := m.disk[m.lease.key].Units; m.lease.spent.units(now) > kept {
 			s.t.Errorf("%s has used %d of its share, and its ledger has %d", m.name, m.lease.spent.units(now), kept)
 		}
-		s.ledger.record(m, cost)
+		if s.r.Float64() < s.losing {
+			m.lost(now, cost)
+		} else {
+			s.ledger.record(m, cost)
+		}
 		m.costs = append(m.costs[1:], m.cost(s.r.Int64N(s.sizes)))
 		m.queue--
 		if m.greedy {
@@ -342,6 +347,15 @@ func (m *simMember) depart(now time.Time) {
 			m.since = s.now
 		}
 	}
+}
+
+// lost lets an item have its turn and not leave. The member may hear of that only when others have left since.
+func (m *simMember) lost(then time.Time, cost int64) {
+	if m.sim.r.IntN(2) == 0 {
+		m.lease.Lost(then, cost)
+		return
+	}
+	m.sim.after(time.Duration(m.sim.r.Int64N(int64(3*time.Millisecond))), func() { m.lease.Lost(then, cost) })
 }
 
 func (m *simMember) want(now time.Time) {
