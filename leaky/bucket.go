@@ -35,10 +35,11 @@ func Quantum(rate unit.Rate) int64 {
 }
 
 // Piece returns how many bytes of a stream leave as one item: whole segments, at most three
-// quarters of a quantum, since each item takes a wake-up. The rest of the quantum is what the bucket may
-// catch up after a late one.
+// quarters of a quantum, since each item takes a wake-up; half a quantum if that is more. The rest of the quantum is
+// what the bucket may catch up after a late one.
 func Piece(rate unit.Rate) int64 {
-	return min(Quantum(rate)*3/4/segment*segment, MaxPiece)
+	quantum := Quantum(rate)
+	return min(max(quantum*3/4/segment*segment, quantum/2), MaxPiece)
 }
 
 // Bucket drains bytes at a constant rate.

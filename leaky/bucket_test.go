@@ -38,7 +38,7 @@ func TestQuantum(t *testing.T) {
 		{"0B/s", 2920, 1460}, // SetRate may replace a rate of 0
 		{"1KB/s", 2920, 1460},
 		{"2920KB/s", 2920, 1460},
-		{"3893KB/s", 3893, 1460},
+		{"3893KB/s", 3893, 1946},
 		{"3894KB/s", 3894, 2920}, // two segments are three quarters of it
 		{"10MB/s", 10_000, 7300},
 		{"262143kB/s", 262143, 195640},
