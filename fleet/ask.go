@@ -27,7 +27,7 @@ func (l *Lease) poll(now time.Time) (c Call, ok bool) {
 	if owes && !m.link.informed() {
 		return c, false // a beat comes first: it says which window is open, and whether the store has lost what it knew
 	}
-	if m.mode == FromStore && (l.usage.isNews(now, m.recover) || l.hasGivenUp()) || owes && !now.Before(m.recovered) {
+	if m.mode == FromStore && (l.usage.isNews(now, m.recover) || l.giveUp()) || owes && !now.Before(m.recovered) {
 		return l.take(now, 0, l.needed()), true
 	}
 	if owes {
@@ -92,8 +92,9 @@ func (l *Lease) needed() int64 {
 	return max(l.next.first(), 1)
 }
 
-// hasGivenUp reports, once, that nothing waits any more for units that the store has refused: others may leave them to it.
-func (l *Lease) hasGivenUp() bool {
+// giveUp reports whether nothing waits any more for units that the store has refused. It does so once: others leave such units to the
+// member until the store hears of that.
+func (l *Lease) giveUp() bool {
 	gone := l.wanted == 0 && l.denied > 1 && !l.retry.IsZero()
 	if gone {
 		l.denied = 0
