@@ -17,23 +17,71 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// departures are those of live members that send until there are so many.
+type departures struct {
+	most int
+	done chan struct{} // closed when there are so many
+
+	mu    sync.Mutex
+	all   []time.Time
+	worst time.Duration // the clock error of a member
+}
+
+// depart lets an item leave if it still may, and reports whether no other has to.
+func (d *departures) depart(m *Member, b *Budget) (enough bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	if at := b.Next(now, 0, 1); !at.After(now) && len(d.all) < d.most {
+		b.Take(now, now, 1)
+		d.all = append(d.all, now)
+		if len(d.all) == d.most {
+			close(d.done)
+		}
+		s, _, _ := m.Status()
+		d.worst = max(d.worst, s.ClockError)
+	}
+	return len(d.all) == d.most
+}
+
+// send sends through a member, which tells when to look again, until there are enough departures.
+func (d *departures) send(m *Member, told <-chan struct{}) {
+	for b := m.Budget(""); ; {
+		now := time.Now()
+		b.Want(now, 10, 1)
+		at := b.Next(now, 0, 1)
+		wait := time.Hour
+		if at != limit.Never {
+			wait = at.Sub(now)
+		}
+		if wait <= 0 {
+			if d.depart(m, b) {
+				return
+			}
+			continue
+		}
+		select {
+		case <-time.After(wait):
+		case <-told:
+		case <-d.done:
+			return
+		}
+	}
+}
+
 // TestMembersShareOneRate lets three live members of a class send through one redis-server. Their
 // departures are never closer than the gap less the errors that they state, and the delay of a
 // departure between its check and its note.
 func TestMembersShareOneRate(t *testing.T) {
 	t.Parallel()
 	srv := fleettest.StartRedis(t)
-	const items = 60
 	store, err := NewStore(Config{Addresses: []string{srv.Addr}, Deadline: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	class := Class{Name: "acme", Rate: mustRate(t, "100 messages/s"), Late: 2 * time.Millisecond}
-	var mu sync.Mutex
-	var all []time.Time
+	d := departures{most: 60, done: make(chan struct{})}
 	var wg sync.WaitGroup
-	done := make(chan struct{})
-	worst := time.Duration(0)
 	for i := range 3 {
 		told := make(chan struct{}, 1)
 		m, err := Join(class, fmt.Sprint("m", i), Fallback{}, store, nil, func(string) {
@@ -46,51 +94,16 @@ func TestMembersShareOneRate(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		wg.Go(func() {
-			for b := m.Budget(""); ; {
-				now := time.Now()
-				b.Want(now, 10, 1)
-				at := b.Next(now, 0, 1)
-				wait := time.Hour
-				if at != limit.Never {
-					wait = at.Sub(now)
-				}
-				if wait <= 0 {
-					mu.Lock()
-					now = time.Now()
-					if at = b.Next(now, 0, 1); !at.After(now) && len(all) < items {
-						b.Take(now, now, 1)
-						all = append(all, now)
-						if len(all) == items {
-							close(done)
-						}
-						s, _, _ := m.Status()
-						worst = max(worst, s.ClockError)
-					}
-					full := len(all) == items
-					mu.Unlock()
-					if full {
-						return
-					}
-					continue
-				}
-				select {
-				case <-time.After(wait):
-				case <-told:
-				case <-done:
-					return
-				}
-			}
-		})
+		wg.Go(func() { d.send(m, told) })
 	}
 	wg.Wait()
-	slices.SortFunc(all, time.Time.Compare)
-	for i := 1; i < len(all); i++ {
-		if gap, least := all[i].Sub(all[i-1]), 8*time.Millisecond-2*worst; gap < least {
+	slices.SortFunc(d.all, time.Time.Compare)
+	for i := 1; i < len(d.all); i++ {
+		if gap, least := d.all[i].Sub(d.all[i-1]), 8*time.Millisecond-2*d.worst; gap < least {
 			t.Errorf("departure %d comes %v after the one before, want at least %v", i, gap, least)
 		}
 	}
-	t.Logf("%d items of 3 members in %v, clocks wrong by at most %v", items, all[items-1].Sub(all[0]), worst)
+	t.Logf("%d items of 3 members in %v, clocks wrong by at most %v", d.most, d.all[d.most-1].Sub(d.all[0]), d.worst)
 }
 
 // joinNowhere returns a member of a class whose store nobody can reach. The caller closes it.
