@@ -114,7 +114,7 @@ func measureOnce(k kind, w way, tools tools, o options) ([]float64, error) {
 		return nil, err
 	}
 	defer p.stop()
-	stop, err := startNeighbours(w.neighbours, o.proxyCPU)
+	stop, err := startNeighbours(w, o)
 	defer stop()
 	if err != nil {
 		return nil, err

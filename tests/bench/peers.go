@@ -15,6 +15,7 @@ type way struct {
 	unprivileged bool                                                     // the proxy runs as nobody
 	launch       launcher                                                 // starts the proxy; nil: nothing is before its command
 	neighbours   int                                                      // busy loops on the processor of the proxy
+	awake        bool                                                     // loops of idle priority keep both processors from sleeping
 	shapeLink    func(s setting) (undo func(), err error)                 // what limits the direct way; nil: nothing does
 
 	asks   string // what the source says first, to an entry; "": it says nothing

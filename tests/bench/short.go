@@ -14,6 +14,7 @@ import (
 func shortKinds() (all []kind) {
 	ways := []way{
 		shaper,
+		awake(shaper),
 		shortWay("beside two", 2, nil),
 		shortWay("beside two, Nice=-10", 2, prefixed("nice", "-n", "-10")),
 		shortWay("beside two, CPUWeight=1000", 2, grouped(1000, 0)),
@@ -36,6 +37,13 @@ func shortWay(name string, neighbours int, launch launcher) way {
 	w := shaper
 	w.name += ", " + name
 	w.neighbours, w.launch = neighbours, launch
+	return w
+}
+
+// awake is a way on processors that never sleep.
+func awake(w way) way {
+	w.name += ", awake"
+	w.awake = true
 	return w
 }
 
@@ -90,9 +98,8 @@ func cgroup(weight, quota int) (dir string, settings [][2]string) {
 	}
 }
 
-// startNeighbours starts n loops that keep the processor cpu busy. The caller stops them, even
-// after an error.
-func startNeighbours(n, cpu int) (stop func(), err error) {
+// startNeighbours starts the loops that run beside a way. The caller stops them, even after an error.
+func startNeighbours(w way, o options) (stop func(), err error) {
 	var all []*exec.Cmd
 	stop = func() {
 		for _, c := range all {
@@ -100,13 +107,22 @@ func startNeighbours(n, cpu int) (stop func(), err error) {
 			c.Wait()
 		}
 	}
-	for range n {
-		c := exec.Command("sh", "-c", "while :; do :; done")
+	loop := func(cpu int, prefix ...string) {
+		command := append(prefix, "sh", "-c", "while :; do :; done")
+		c := exec.Command(command[0], command[1:]...)
 		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		if err := startOn(cpu, c); err != nil {
-			return stop, err
+		if e := startOn(cpu, c); e != nil {
+			err = errors.Join(err, e)
+			return
 		}
 		all = append(all, c)
 	}
-	return stop, nil
+	for range w.neighbours {
+		loop(o.proxyCPU)
+	}
+	if w.awake {
+		loop(o.proxyCPU, "chrt", "--idle", "0")
+		loop(o.loadCPU, "chrt", "--idle", "0")
+	}
+	return stop, err
 }

@@ -57,7 +57,8 @@ the rate. At 1 Mbit/s, 10 ms are 1,250 bytes, so one full segment makes 1.17.`},
 	"gap": {"Gaps", `A class in ` + "`packets/s`" + ` always has datagrams waiting. The gaps are by the kernel's timestamps at the sink. If "too short" is
 0, a provider never sees two datagrams closer than the rate allows. HAProxy and nginx have no such limit.`},
 	"short": {"Where processors are short", `The same work as under "Gaps", beside two loops on the processor of the proxy that are always busy, or under a quota of
-processor time (100 ms periods). The names are those of systemd.exec(5) and systemd.resource-control(5).`},
+processor time (100 ms periods). The names are those of systemd.exec(5) and systemd.resource-control(5). "Awake" is with a loop of idle
+priority on each processor, so that none of them sleeps.`},
 	"request": {"Requests", `A class in ` + "`messages/s`" + ` always has HTTP requests waiting, of 50 clients that send one after the other. nginx delays them with
 ` + "`limit_req`" + `. The gaps are as above.`},
 	"sms": {"Short messages", `A class in ` + "`messages/s`" + ` always has short messages (SMPP) waiting. Kannel limits itself with ` + "`throughput`" + `. The gaps are as above. If the sink is
