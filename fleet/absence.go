@@ -82,14 +82,10 @@ func (a *absence) inherit(now time.Time) {
 	a.heir, a.heirSince = &Model{ID: "share"}, now
 }
 
-// setOwn makes the class at the share of the member, or at the rate of the fallback.
+// setOwn makes the class of the member's own store.
 func (a *absence) setOwn(now time.Time) {
 	m := a.machine
-	a.own = m.class.atShare(m.link.share)
-	if a.fallback.Rate.Kind() != 0 {
-		a.own = m.class
-		a.own.Rate = a.fallback.Rate
-	}
+	a.own = a.alone()
 	t := m.class.timing()
 	t.recovery = 0
 	if m.class.Algorithm == Slots {
@@ -97,6 +93,17 @@ func (a *absence) setOwn(now time.Time) {
 	}
 	a.own.terms = &t
 	a.own.Burst = m.class.Burst * m.link.share / whole
+}
+
+// alone returns the class at the share of the member, or at the rate of the fallback.
+func (a *absence) alone() Class {
+	class := &a.machine.class
+	if a.fallback.Rate.Kind() == 0 {
+		return class.atShare(a.machine.link.share)
+	}
+	own := *class
+	own.Rate = a.fallback.Rate
+	return own
 }
 
 // adopt makes a call one to the member's own store, which has no other members, and gives it a number by which that store

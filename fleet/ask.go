@@ -164,7 +164,7 @@ const idleAfter = 100 * time.Millisecond
 // faster than answers do; if not, an item waits longer for a slot than for an answer.
 func (l *Lease) soon(now time.Time) int64 {
 	m := l.machine
-	if l.unused || !l.opens.IsZero() || now.Sub(l.tookAt) >= idleAfter || l.counts.Used == 0 || m.rivals > 1 {
+	if l.unused || !l.opens.IsZero() || now.Sub(l.tookAt) >= idleAfter || l.counts.Used == 0 || l.rivals > 0 {
 		return 0
 	}
 	if m.class.Algorithm == Slots && m.class.Rate.Time(1) > m.link.rtt {
@@ -221,7 +221,9 @@ func (l *Lease) testify(now time.Time, c *Call) {
 func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 	m := l.machine
 	if !local {
-		m.rivals = r.Line + 1
+		if l.rivals = r.Line; r.Units == 0 { // the member is in the line, too
+			l.rivals = max(r.Line-1, 0)
+		}
 		l.usage.learn(now, &m.class, &m.link.clock, r)
 	}
 	if r.Units == 0 {

@@ -96,6 +96,7 @@ type Reply struct {
 	Took    time.Duration // how long the store has computed since; 0: nobody knows
 	Members int64
 	Share   int64 // of the member, in millionths
+	Silent  int64 // of those members together that may send without asking, which no other member gets
 	Recover Stamp // until then the store does not know how much of its windows is used
 	Pause   Stamp // until then nobody gets anything
 
@@ -120,7 +121,7 @@ type Reply struct {
 }
 
 // replyFields is how many numbers the script returns.
-const replyFields = 17
+const replyFields = 18
 
 // replyOf makes an answer of the numbers and the key that the script returns.
 func replyOf(n []int64, key string) (Reply, error) {
@@ -131,6 +132,6 @@ func replyOf(n []int64, key string) (Reply, error) {
 		Now: Stamp(n[0]), Members: n[1], Share: n[2], Recover: Stamp(n[3]), Pause: Stamp(n[4]),
 		Units: n[5], First: Stamp(n[6]), Rem: n[7], Span: n[8], Till: Stamp(n[9]), Used: n[10], Line: n[11],
 		Heard: n[12], PausedTill: Stamp(n[13]), Shortest: n[14], Longest: n[15], Paused: key,
-		Took: time.Duration(n[16]) * time.Microsecond,
+		Took: time.Duration(n[16]) * time.Microsecond, Silent: n[17],
 	}, nil
 }

@@ -84,25 +84,3 @@ func (l *Lease) Estimate(now time.Time, ahead, n int64) time.Time {
 	}
 	return latest(at, l.paused)
 }
-
-// expect estimates when n units have left, from what the store has said last. A window with room lets
-// them leave at once.
-func (l *Lease) expect(now time.Time, n int64) time.Time {
-	m := l.machine
-	if m.class.Algorithm == Slots {
-		return l.estimate(now, n)
-	}
-	room := m.class.Limit()
-	if l.usage.counts(now) {
-		room -= l.usage.units
-	}
-	have, _ := l.inHand(now)
-	from := now
-	if n+1-max(have, 0) >= l.denied { // else the store has not been asked for so few since
-		from = latest(from, l.retry)
-	}
-	if room += have; n < room {
-		return from
-	}
-	return limit.After(latest(from, l.usage.until), m.class.Rate.Time(max(n-room, 0)))
-}

@@ -90,7 +90,7 @@
 //	change               another rate for a live member, and estimates
 //	sleep                what a member does that was suspended
 //	suspend_linux        how long the machine was suspended
-//	machine, ask, lease, pause, heed, absence, debt  a member of a class: what it asks the store for, what
+//	machine, ask, lease, estimate, pause, heed, absence, debt  a member of a class: what it asks the store for, what
 //	                     it holds, when the provider wants nothing, the deadlines of others, what
 //	                     leaves while the store is away, and what a ledger keeps of that
 //	spent                what has left of the share, and when

@@ -34,6 +34,7 @@ type Lease struct {
 	unused  bool      // the Machine forgets the lease when it can
 	repeat  bool      // the last Take has failed: the same number goes again
 	retry   time.Time // the store said to ask again then
+	rivals  int64     // how many others waited for the next slot when the store answered last
 	denied  int64     // if at least so many units are needed; fewer may be there now
 	tookAt  time.Time // when units left last
 	alone   bool      // only one item was charged then
@@ -71,23 +72,6 @@ func (l *Lease) Next(now time.Time, ahead, n int64) time.Time {
 		return limit.Never
 	}
 	return l.estimate(now, ahead+n)
-}
-
-// estimate returns when about n units have left, if the members share the rate.
-func (l *Lease) estimate(now time.Time, n int64) time.Time {
-	from := now
-	for b := range l.held {
-		b := &l.held[b]
-		if first := l.first(b, now, 1); first < b.units {
-			n -= b.units - first
-			from = b.slot(b.units - 1)
-		}
-	}
-	if l.retry.After(from) {
-		from = l.retry
-	}
-	n = min(n*l.machine.rivals, 1<<50)
-	return limit.After(from, l.machine.class.Rate.Time(n))
 }
 
 // Take implements limit.Limiter.

@@ -42,7 +42,7 @@ type Machine struct {
 	owing     int           // leases whose use of the share the store does not know yet
 	recover   Stamp         // until then the member tells the store what it knows of its windows
 	recovered time.Time     // then the store knows that of all members
-	rivals    int64         // how many members want the next slot
+	silent    int64         // the shares of silent members, in millionths, as the store has said last
 	vague     time.Duration // how wrong the clock may have been at a grant whose slots end at vagueTill
 	vagueTill time.Time
 	pauses    pauses
@@ -62,7 +62,7 @@ func NewMachine(class Class, member string, fallback Fallback, first int64, chan
 	}
 	m := &Machine{
 		class: class, current: &class, late: class.lateness(), member: member, changed: changed,
-		link: link{tooVague: class.timing().tooVague()}, seq: first, leases: map[string]*Lease{}, rivals: 1,
+		link: link{tooVague: class.timing().tooVague()}, seq: first, leases: map[string]*Lease{},
 	}
 	m.absence = absence{machine: m, fallback: fallback}
 	return m, nil
@@ -227,6 +227,7 @@ func (m *Machine) Answer(now time.Time, c *Call, r *Reply) {
 		return
 	}
 	m.hear(now, c, r)
+	m.silent = r.Silent
 	if r.Recover > r.Now {
 		m.testify(now, r)
 	}

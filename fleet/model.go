@@ -109,7 +109,7 @@ func (m *Model) Do(now Stamp, c *Call) Reply {
 	g, used := s.serve(c.Op)
 	r := Reply{
 		Heard: s.heard, Paused: key, PausedTill: Stamp(paused),
-		Now: now, Members: int64(len(s.class.members)), Share: target, Recover: Stamp(s.class.recover), Pause: Stamp(s.class.pause),
+		Now: now, Members: int64(len(s.class.members)), Share: target, Silent: s.silent, Recover: Stamp(s.class.recover), Pause: Stamp(s.class.pause),
 		Shortest: s.class.shortest, Longest: s.class.longest,
 		Units: g.units, First: Stamp(g.first), Rem: g.rem, Span: g.span, Till: Stamp(g.till), Used: used,
 	}

@@ -515,4 +515,4 @@ local line = 0
 if kind == SLOTS then line = redis.call('ZCARD', W) end
 local ended = redis.call('TIME')
 local took = math.max(ended[1] * 1000000 + ended[2] - now, 0)
-return {echo, now, members, target, recover, pause, g.k, g.first, g.rem, g.span, g.till, used or 0, line, heard, paused, shortest, longest, took, whose}
+return {echo, now, members, target, recover, pause, g.k, g.first, g.rem, g.span, g.till, used or 0, line, heard, paused, shortest, longest, took, silent, whose}

@@ -1,0 +1,68 @@
+package fleet
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// TestEstimateIsWhatHappens estimates when the last of some items leaves, and then lets them leave: from the store, also while it
+// holds the shares of silent members back; at the share of the member; and at the rate of the fallback.
+func TestEstimateIsWhatHappens(t *testing.T) {
+	slots := Class{Name: "a", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond}
+	window := func(algorithm Algorithm) Class {
+		return Class{Name: "a", Algorithm: algorithm, Rate: mustRate(t, "100 messages/10s"), Window: 10 * time.Second}
+	}
+	slow := Fallback{Rate: mustRate(t, "2 messages/s")}
+	for _, c := range []struct {
+		class    Class
+		fallback Fallback
+		silent   int           // members that have said nothing for some time
+		there    bool          // the store
+		want     time.Duration // some 100 items take about so long
+	}{
+		{slots, Fallback{}, 0, true, 5 * time.Second},
+		{slots, Fallback{}, 1, true, 10 * time.Second},
+		{slots, Fallback{}, 3, true, 20 * time.Second},
+		{slots, Fallback{}, 0, false, 5 * time.Second},
+		{slots, Fallback{}, 3, false, 20 * time.Second},
+		{slots, slow, 3, false, 50 * time.Second},
+		{window(FixedWindow), Fallback{}, 0, true, 10 * time.Second},
+		{window(SlidingWindow), Fallback{}, 0, true, 10 * time.Second},
+		{window(SlidingLog), Fallback{}, 0, true, 10 * time.Second},
+		{window(FixedWindow), Fallback{}, 3, false, 40 * time.Second},
+		{window(SlidingWindow), Fallback{}, 3, false, 40 * time.Second},
+		{window(SlidingLog), Fallback{}, 3, false, 40 * time.Second},
+		{window(FixedWindow), slow, 0, false, 50 * time.Second},
+	} {
+		t.Run(fmt.Sprint(c.class.Algorithm, c.fallback.Rate, c.silent, c.there), func(t *testing.T) {
+			a := &alone{t: t, now: time.Unix(1_760_000_100, 0), store: Model{ID: "0"}, disk: map[string]Debt{}}
+			a.join(c.class, "m", 1)
+			a.m.absence.fallback = c.fallback
+			shares := make([]int64, c.silent)
+			for round := range int64(3) { // until each has its share
+				a.run(time.Second, true)
+				for i := range shares {
+					r := a.store.Do(Stamp(a.now.UnixMicro()), &Call{Op: Beat, Class: &c.class, Member: fmt.Sprint("silent", i), Seq: round + 1, Grace: time.Second, Share: shares[i]})
+					shares[i] = r.Share
+				}
+			}
+			a.run(15*time.Second, true)
+			a.run(15*time.Second, c.there)
+			l, begin := a.m.Lease(""), a.now
+			const n = 100
+			estimated := l.Estimate(a.now, n-1, 1).Sub(a.now)
+			for left := 0; left < n; {
+				left += a.run(time.Millisecond, c.there)
+			}
+			took := a.now.Sub(begin)
+			t.Logf("%v expected, %v taken", estimated, took)
+			if off := (estimated - took).Abs(); off > c.want/5 {
+				t.Errorf("the last of %d items is expected after %v, and leaves after %v", n, estimated, took)
+			}
+			if off := (c.want - took).Abs(); off > c.want/3 {
+				t.Errorf("the items take %v, some %v were to be expected", took, c.want)
+			}
+		})
+	}
+}
