@@ -21,7 +21,7 @@ type conn struct {
 	calls    int64
 
 	id       string    // of the process
-	replicas int       // that it had at the last look
+	replicas int       // that had its data at the last look
 	refresh  time.Time // when to look again
 }
 
@@ -110,7 +110,12 @@ func (c *conn) look(ctx context.Context) error {
 		case "run_id":
 			c.id = value
 		case "connected_slaves":
-			c.replicas, _ = strconv.Atoi(value)
+			connected, _ := strconv.Atoi(value)
+			c.replicas += connected
+		default:
+			if isCopying(key, value) {
+				c.replicas--
+			}
 		}
 	}
 	if c.id == "" {
@@ -118,4 +123,11 @@ func (c *conn) look(ctx context.Context) error {
 	}
 	c.refresh = time.Now().Add(lookEvery)
 	return nil
+}
+
+// isCopying reports whether a line of INFO says that a replica gets its first copy of the data. Until it has that, it
+// acknowledges nothing, as if it were not connected.
+func isCopying(key, value string) bool {
+	_, state, _ := strings.Cut(value, ",state=")
+	return strings.HasPrefix(key, "slave") && (strings.HasPrefix(state, "wait_bgsave") || strings.HasPrefix(state, "send_bulk"))
 }

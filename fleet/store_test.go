@@ -229,6 +229,27 @@ func TestStoreWithReplica(t *testing.T) {
 	}
 }
 
+// TestStoreWithNewReplica holds that a server grants while its only replica gets a first copy of the data, which acknowledges
+// nothing until then.
+func TestStoreWithNewReplica(t *testing.T) {
+	t.Parallel()
+	class := &Class{Name: "a", Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}
+	master, replica := fleettest.StartRedis(t), fleettest.StartRedis(t)
+	master.Do("CONFIG", "SET", "repl-diskless-sync-delay", 600)
+	replica.Do("REPLICAOF", "127.0.0.1", master.Port)
+	master.WaitFor("state=wait_bgsave", "INFO", "replication")
+	c := newCaller(t, Config{Addresses: []string{master.Addr}}, class)
+	if r := c.take(5); r.Units == 0 {
+		t.Error("nothing was granted")
+	}
+	master.Do("CONFIG", "SET", "repl-diskless-sync-delay", 0)
+	master.WaitFor("state=online", "INFO", "replication")
+	c.server().refresh = time.Time{}
+	if c.take(5); c.server().replicas != 1 {
+		t.Errorf("the store sees %d replicas, want 1", c.server().replicas)
+	}
+}
+
 // TestStoreWithSentinelPasswords has sentinels and servers that require passwords, which differ. Errors name the sentinel, and no password.
 func TestStoreWithSentinelPasswords(t *testing.T) {
 	t.Parallel()
