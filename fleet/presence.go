@@ -114,6 +114,9 @@ func (s *step) present() (target int64) {
 		target = min(target, s.share)
 	}
 	m.seq, m.until, m.share = s.seq, at+s.grace, max(s.share, target)
+	if m.until < s.now-s.hold {
+		m.until = s.now - 1 // the clock was set forward, and the member has not heard yet
+	}
 	c.shares = others + m.share
 	return target
 }

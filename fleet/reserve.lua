@@ -111,7 +111,10 @@ if seq > last and not stale then
   if absent > 0 and recorded == 0 then holdBack(math.max(absent - share, 0)) end
   local at = now
   if sent > 0 then at = math.min(sent, now) end
-  redis.call('ZADD', M, int(at + grace), member)
+  local silentAt = at + grace
+  -- The clock was set forward, and the member has not heard yet: it is there, but its next call has to say so.
+  if silentAt < now - hold then silentAt = now - 1 end
+  redis.call('ZADD', M, int(silentAt), member)
   local others = shares - recorded
   target = math.max(0, math.min(math.floor(WHOLE / redis.call('ZCARD', M)), WHOLE - others))
   if now < recover then target = math.min(target, share) end

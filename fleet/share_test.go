@@ -250,6 +250,31 @@ func TestShareIsClaimedOnce(t *testing.T) {
 	}
 }
 
+// TestShareAfterAClockSetForward has a store whose clock is set by an hour, so that it loses all, and a member that says
+// so only after the recovery, with a time of the clock before. What it claims stays its own until its next call.
+func TestShareAfterAClockSetForward(t *testing.T) {
+	const half = whole / 2
+	for name, do := range both(t) {
+		class := &Class{Name: "acme", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond}
+		now := Stamp(1_760_000_000_123_456)
+		call := sharers(t, do, class, &now)
+		call(Beat, "a", 1, half)
+		now = now.Add(10 * time.Second) // the recovery is over: the share of b is held back
+		late := &Call{Op: Beat, Class: class, Member: "b", Seq: 1, Share: half, Sent: now.Add(-time.Hour), Grace: time.Second}
+		if r, err := do(now, late); err != nil || r.Share != half {
+			t.Errorf("%s: b gets %d millionths: %v", name, r.Share, err)
+		}
+		for seq := range int64(2) {
+			if got := call(Beat, "a", 2+seq, half).Share; got != half {
+				t.Errorf("%s: beside b, a gets %d millionths", name, got)
+			}
+		}
+		if got := call(Beat, "b", 2, half).Share; got != half {
+			t.Errorf("%s: b gets %d millionths at its next call", name, got)
+		}
+	}
+}
+
 // TestShareIsHeldBackTwice has members that do not come back after a loss, and then a store that forgets again which members
 // there are while another one leaves. What is held back stays so.
 func TestShareIsHeldBackTwice(t *testing.T) {
