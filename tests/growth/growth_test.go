@@ -21,12 +21,12 @@ PASS
 
 func TestPage(t *testing.T) {
 	dir := t.TempDir()
-	if err := run(strings.NewReader(printed), dir); err != nil {
+	if err := run(strings.NewReader(printed), dir, "1234abcd of 2026-11-23"); err != nil {
 		t.Fatal(err)
 	}
 	page := text(t, dir, "growth.md")
 	for _, want := range []string{
-		"(here on: Some Processor)",
+		"(here on: Some Processor; shaper 1234abcd of 2026-11-23)",
 		"## Processor time, GOMAXPROCS=1\n\n| | of | 1 | 10 |",
 		"| item of a key | keys | 20ns |  |  |  |  |  |  |  |\n",
 		"| item of a key | keys | 25ns | 510µs |  |  |  |  |  | 20000.0 |\n",
@@ -66,7 +66,7 @@ func text(t *testing.T, dir, name string) string {
 // What has failed, or measured nothing, leaves the page as it was.
 func TestNoPage(t *testing.T) {
 	for _, printed := range []string{"", "PASS\n", printed + "--- FAIL: x\nFAIL\n"} {
-		if err := run(strings.NewReader(printed), "/no/such/directory"); err == nil || strings.Contains(err.Error(), "directory") {
+		if err := run(strings.NewReader(printed), "/no/such/directory", ""); err == nil || strings.Contains(err.Error(), "directory") {
 			t.Errorf("%.20q: the error is %v", printed, err)
 		}
 	}

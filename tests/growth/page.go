@@ -9,10 +9,10 @@ import (
 const introduction = `# Growth
 
 This page shows what things cost as the numbers of classes, rules, keys and sessions grow. ` + "`make growth`" + ` runs the Go benchmarks named
-BenchmarkGrowth and writes this page, which takes some minutes (here on: %s). Each figure is a median. Times
-are processor time of all threads, so a busy machine changes them little, and changes the other figures not at all. The last column compares
-the last two figures of a row, for numbers of which the last is ten times the other: 1 means that the cost does not grow, and 10 that it grows
-as the number does.
+BenchmarkGrowth and writes this page, which takes some minutes (here on: %s; shaper %s).
+Each figure is a median. Times are processor time of all threads, so a busy machine changes them little, and changes the other figures not at
+all. The last column compares the last two figures of a row, for numbers of which the last is ten times the other: 1 means that the cost does
+not grow, and 10 that it grows as the number does.
 
 ![processor time against number](growth.svg)
 
@@ -43,7 +43,7 @@ var columns = []column{
 // processors.
 func (r *report) page() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, introduction, r.cpu)
+	fmt.Fprintf(&b, introduction, r.cpu, r.measured)
 	most := r.mostProcessors()
 	for processors := 1; processors <= most; processors++ {
 		for _, c := range columns {

@@ -14,8 +14,9 @@ import (
 
 // report is what go test has printed.
 type report struct {
-	cpu    string // the name of the processor
-	series []*series
+	cpu      string // the name of the processor
+	measured string // which revision, and when
+	series   []*series
 }
 
 // series is one work on so many processors.
