@@ -175,7 +175,7 @@ bench-go:
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
 growth:
-	$(GO) test -run '^$$' -bench '^BenchmarkGrowth$$' -cpu 1,2 -benchtime 50ms -count 3 -timeout 30m ./conn ./daemon ./shaper | $(GO) run ./tests/growth
+	$(GO) test -run '^$$' -bench '^BenchmarkGrowth$$' -cpu 1,2 -benchtime 50ms -count 3 -timeout 30m ./conn ./daemon ./policy ./shaper | $(GO) run ./tests/growth
 
 demo-kannel: DEBIAN = kannel:bearerbox
 demo-kannel: deps

@@ -19,6 +19,7 @@ not grow, and 10 that it grows as the number does.
 - "item": an item enters its class, leaves and is charged. In "busy classes" all classes of the tree have something to send, in "one busy
   class" one has, and in "a tree 8 deep" the item passes eight classes. "of a key" is a session of one datagram, from one of that many clients
   of a class with ` + "`per`" + `.
+- "class of a client": the rules give a new session its class. Each rule has a network of clients.
 - "look at waiting keys": ` + "`classes`" + `, a scrape or the dashboard reads one class in which that many clients wait.
 - "reload": the daemon reads, checks and compares the policy, in which one class has a new rate, and puts it in force. "new rate of a class" is
   the last step alone.
