@@ -52,6 +52,18 @@ func onTwoPacers(t *testing.T) (s *Shaper, a, b *Class) {
 	return s, s.Class("a"), s.Class("b")
 }
 
+// TestAPacerForEachProcessor holds that a Shaper has as many pacers as Go has processors.
+func TestAPacerForEachProcessor(t *testing.T) {
+	for _, processors := range []int{1, 3} {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(processors))
+		s := New()
+		defer s.Close()
+		if got := len(s.pacers.all); got != processors {
+			t.Errorf("%d pacers on %d processors", got, processors)
+		}
+	}
+}
+
 // TestTreesDoNotWaitForEachOther lets an item of one tree take long. Items of the next tree
 // leave meanwhile.
 func TestTreesDoNotWaitForEachOther(t *testing.T) {

@@ -16,13 +16,14 @@ import (
 type world struct {
 	now    time.Time
 	timer  time.Time     // what the timer is set to
+	sets   int           // how often it was set
 	looked time.Duration // how long the pacer has looked at the clock since it woke up
 	onLook func()        // is called at each look; nil: nothing is
 }
 
 const look = 100 * time.Nanosecond
 
-func (w *world) set(at time.Time) { w.timer = at }
+func (w *world) set(at time.Time) { w.timer, w.sets = at, w.sets+1 }
 func (w *world) wait() bool       { return true }
 func (w *world) close()           {}
 func (w *world) precise() bool    { return true }
@@ -190,6 +191,36 @@ func TestNeighbourDelaysFew(t *testing.T) {
 		if i > 1000 && w.looked > 20*time.Microsecond {
 			t.Fatalf("wake-up %d: the pacer looked at the clock for %v, although most wake-ups are 40 us late", i, w.looked)
 		}
+	}
+}
+
+// TestLooksForABoundedTime has all wake-ups come late by milliseconds, and then one in time. The pacer looks at the clock for
+// 100 us at most, and as long as a decision takes.
+func TestLooksForABoundedTime(t *testing.T) {
+	var w world
+	p := w.in()
+	w.send(p, leakyClass("10 packets/s"), onePacket)
+	for range 2000 {
+		w.turn(p, 3*ms)
+	}
+	w.turn(p, 0)
+	if least, most := 90*time.Microsecond, 110*time.Microsecond; w.looked < least || w.looked > most {
+		t.Errorf("the pacer looked at the clock for %v, want %v to %v", w.looked, least, most)
+	}
+}
+
+// TestTimerIsSetOnce wakes the pacer before the timer goes off. The timer is set right, so the pacer does not set it again.
+func TestTimerIsSetOnce(t *testing.T) {
+	var w world
+	p := w.in()
+	w.send(p, leakyClass("10 packets/s"), onePacket)
+	sets := w.sets
+	for range 10 {
+		p.release(p.wake())
+		p.rearm()
+	}
+	if w.sets != sets {
+		t.Errorf("the timer was set %d times although it was set right", w.sets-sets)
 	}
 }
 
