@@ -43,7 +43,7 @@ func losses(results []result) string {
 			continue
 		}
 		for i, c := range r.columns {
-			if !c.ratio && !c.lower { // the column describes the measurement
+			if !c.compared() {
 				continue
 			}
 			all++

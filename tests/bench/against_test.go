@@ -22,6 +22,28 @@ func TestAgainstComparesShaperOnly(t *testing.T) {
 	}
 }
 
+// How much of its rate a class reaches is compared too.
+func TestAgainstComparesTheRate(t *testing.T) {
+	all, err := choose("", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, k := range against(all) {
+		for _, c := range k.columns {
+			if c.name != "rate ÷ set" {
+				continue
+			}
+			if found++; !c.compared() || c.lower {
+				t.Errorf("%s: a lower rate is no loss", k.name)
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("%d kinds of work have a rate", found)
+	}
+}
+
 // compared returns three rounds of both revisions, with three columns of equal values: one
 // where higher is better, one where lower is better, and one that is not compared.
 func compared(was, is [3]float64) []result {

@@ -15,7 +15,7 @@ func bulkKinds() []kind {
 		columns: []column{
 			{name: "Gbit/s", format: "%.1f", ratio: true, plotted: true},
 			{name: "CPU s/GB", format: "%.3f", lower: true, ratio: true},
-			{name: "fairness", format: "%.3f"},
+			{name: "fairness", format: "%.3f", higher: true},
 			{name: "load busy", format: "%.0f %%"},
 		},
 		ways:    []way{direct, haproxy, haproxy64, haproxy256, haproxyFree, nginx, nginx64, nginx256, shaper, shaperNobody, shaperSOCKS, shaperCONNECT},

@@ -28,7 +28,7 @@ func gapKind(group, items string, s setting, measure func(*trial) ([]float64, er
 	return kind{
 		name: fmt.Sprint(group, s.number), group: group, label: number("%.0f", float64(s.number)) + " " + items + "/s",
 		columns: []column{
-			{name: "rate ÷ set", format: "%.5f"},
+			{name: "rate ÷ set", format: "%.5f", higher: true},
 			{name: "gaps", format: "%.0f"},
 			{name: "too short", format: "%.0f", lower: true},
 			{name: "shortest ÷ set", format: "%.4f"},

@@ -19,9 +19,13 @@ type column struct {
 	name    string
 	format  string
 	lower   bool // lower is better
+	higher  bool // higher is better; need not be set with ratio
 	ratio   bool // the table compares it with shaper's
 	plotted bool // the plot shows it; true for one column of each kind
 }
+
+// compared reports whether the figure says that one program is better than another. Others describe the measurement.
+func (c column) compared() bool { return c.lower || c.higher || c.ratio }
 
 // trial is one measurement.
 type trial struct {

@@ -29,7 +29,7 @@ func rateKinds() (all []kind) {
 		all = append(all, kind{
 			name: r.name, group: "rate", label: r.label,
 			columns: []column{
-				{name: "rate ÷ set", format: "%.4f"},
+				{name: "rate ÷ set", format: "%.4f", higher: true},
 				{name: "worst second ÷ set", format: "%.4f"},
 				{name: "busiest 10 ms ÷ mean", format: "%.2f", lower: true, plotted: true},
 				{name: "CPU ms/s", format: "%.2f", lower: true, ratio: true},
