@@ -59,8 +59,9 @@ func (t *tcpSession) held() int64 {
 
 // Sessions returns the open sessions, in the order in which they began.
 func (s *Server) Sessions() []Session {
-	var all []Session
-	for _, one := range s.sessions.all() {
+	open := s.sessions.all()
+	all := make([]Session, 0, len(open))
+	for _, one := range open {
 		all = append(all, one.info())
 	}
 	return all

@@ -172,8 +172,8 @@ func TestFloodOfClients(t *testing.T) {
 		send(t, c, "still here")
 		expectDatagram(t, c, "still here")
 	}
-	if n := len(r.Sessions()); n != 3 {
-		t.Errorf("%d sessions", n)
+	if all := r.Sessions(); len(all) != 3 || cap(all) != 3 {
+		t.Errorf("%d sessions, in memory for %d", len(all), cap(all))
 	}
 }
 
