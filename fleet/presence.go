@@ -14,11 +14,25 @@ type modelMember struct {
 	horizon    int64 // 0: it has not told
 }
 
+// setBack returns by how much the clock was set back since the last call; less than 0: it was set forward, by more than the
+// hold. That shows if the store has heard of nobody for so long, although this call was sent about when the last one was.
+func (s *step) setBack() int64 {
+	back := s.class.seen - s.now
+	if back >= 0 || s.class.id == "" {
+		return max(back, 0)
+	}
+	forward := min(-back, s.now-s.sent)
+	if s.sent == 0 || forward <= s.hold {
+		return 0
+	}
+	return -forward
+}
+
 // enter begins each call: it finds out what was lost, and which members are there. It returns the share of the
 // member.
 func (s *step) enter(id string) (target int64) {
 	c := s.class
-	if back := c.seen - s.now; back > 0 {
+	if back := s.setBack(); back != 0 {
 		c.fence, c.recover, c.pause = c.fence-back, c.recover-back, c.pause-back
 		for _, m := range c.members {
 			m.until -= back

@@ -54,8 +54,12 @@ local seen, fence, recover, pause, pauses, shares, lost, shortest, longest, abse
 fence, recover, pause, pauses, shares, lost = fence or 0, recover or 0, pause or 0, pauses or 0, shares or 0, lost or 0
 absent, last, recorded, shortest, longest = absent or 0, last or 0, recorded or 0, shortest or horizon, longest or horizon
 
+-- The clock was set if it has gone back, or if the store has heard of nobody for longer than the hold, although this call
+-- was sent about when the last one was. What it has measured stays as far away as it was.
 local back = (seen or now) - now
-if back > 0 then -- The clock was set back. What it has measured stays as far away as it was.
+if back < 0 and (sent == 0 or math.max(back, sent - now) >= -hold) then back = 0 end
+if back < 0 then back = math.max(back, sent - now) end
+if back ~= 0 then
   fence, recover, pause = fence - back, recover - back, pause - back
   for _, set in ipairs({M, P}) do
     for _, m in ipairs(redis.call('ZRANGE', set, 0, -1)) do redis.call('ZINCRBY', set, int(-back), m) end

@@ -275,6 +275,29 @@ func TestShareAfterAClockSetForward(t *testing.T) {
 	}
 }
 
+// TestSharesAfterAClockSetForward has a store whose clock is set forward by more than the hold, but by less than it keeps
+// what it knows. All members stay: also those that cannot reach it, and go on at their shares.
+func TestSharesAfterAClockSetForward(t *testing.T) {
+	const half = whole / 2
+	for name, do := range both(t) {
+		class := &Class{Name: "acme", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond}
+		now := Stamp(1_760_000_000_123_456)
+		call := sharers(t, do, class, &now)
+		call(Beat, "a", 1, half)
+		call(Beat, "b", 1, half)
+		now = now.Add(10 * time.Second)
+		call(Beat, "a", 2, half)
+		sent := now
+		now = now.Add(15 * time.Minute)
+		if r, err := do(now, &Call{Op: Beat, Class: class, Member: "a", Seq: 3, Share: half, Sent: sent, Grace: time.Minute}); err != nil || r.Share != half {
+			t.Errorf("%s: a gets %d millionths: %v", name, r.Share, err)
+		}
+		if got := call(Beat, "a", 4, half).Share; got != half {
+			t.Errorf("%s: a gets %d millionths, and b may still use its half", name, got)
+		}
+	}
+}
+
 // TestShareIsHeldBackTwice has members that do not come back after a loss, and then a store that forgets again which members
 // there are while another one leaves. What is held back stays so.
 func TestShareIsHeldBackTwice(t *testing.T) {
