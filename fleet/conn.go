@@ -19,6 +19,7 @@ type conn struct {
 	addr     string
 	deadline time.Duration
 	calls    int64
+	wasIdle  bool // it was open before the call that uses it
 
 	id       string    // of the process
 	replicas int       // that had its data at the last look

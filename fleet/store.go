@@ -6,11 +6,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -36,9 +38,9 @@ type Config struct {
 }
 
 // A Store sends calls to the server that has the class. Members of many classes may share one, and it has
-// at most maxConns connections at once. It repeats nothing by itself: a call that fails closes the
-// connections, and the next call connects again, to whatever server is the master then. A Store is
-// safe for concurrent use.
+// at most maxConns connections at once. A call that fails closes the connections, and the next call
+// connects again, to whatever server is the master then. If the server has closed a connection that was idle, the call
+// itself goes again, once: it has a number. Nothing else is repeated. A Store is safe for concurrent use.
 type Store struct {
 	conf Config
 	room chan struct{} // holds a token for each call on its way
@@ -185,8 +187,13 @@ func (s *Store) on(ctx context.Context, class string, do func(*conn) error) (err
 		return fmt.Errorf("%d other calls are on their way: %w", maxConns, ctx.Err())
 	}
 	err = s.try(ctx, class, do)
-	if to, ok := movedTo(err); ok { // a slot of the cluster is elsewhere: nothing was carried out
+	to, moved := movedTo(err) // a slot of the cluster is elsewhere: nothing was carried out
+	switch {
+	case moved:
 		s.move(class, to)
+		err = s.try(ctx, class, do)
+	case errors.As(err, new(*staleError)):
+		s.forget(class)
 		err = s.try(ctx, class, do)
 	}
 	if err != nil {
@@ -201,14 +208,29 @@ func (s *Store) try(ctx context.Context, class string, do func(*conn) error) err
 	if err != nil {
 		return err
 	}
-	if err := do(conn); err != nil {
-		conn.Close()
-		return err
-	}
+	err = do(conn)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.idle = append(s.idle, conn)
-	return nil
+	switch {
+	case err == nil:
+		s.idle = append(s.idle, conn)
+		return nil
+	case conn.wasIdle && isClosed(err):
+		err = &staleError{err}
+	}
+	conn.Close()
+	return err
+}
+
+// A staleError says that the server had closed the connection while no call used it, as servers do that have a timeout, and
+// what is between: perhaps the call has not reached it.
+type staleError struct{ error }
+
+func (e *staleError) Unwrap() error { return e.error }
+
+// isClosed reports whether a call has failed because the connection is closed.
+func isClosed(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // conn returns a connection to the server of a class.
@@ -219,6 +241,7 @@ func (s *Store) conn(ctx context.Context, class string) (*conn, error) {
 		if at == "" || at == c.addr {
 			s.idle = slices.Delete(s.idle, i, i+1)
 			s.mu.Unlock()
+			c.wasIdle = true
 			return c, nil
 		}
 	}

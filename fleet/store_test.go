@@ -125,11 +125,6 @@ func TestStoreSurvives(t *testing.T) {
 			c := newCaller(t, Config{Addresses: []string{srv.Addr}}, class)
 			before := c.take(10)
 			lose(srv)
-			if name == "kill -9" {
-				if _, err := c.store.Do(context.Background(), c.call(Take, 1)); err == nil {
-					t.Error("a call on a connection to a dead server succeeds")
-				}
-			}
 			asked := c.call(Take, 1)
 			r, err := c.store.Do(context.Background(), asked)
 			if err != nil {
@@ -226,6 +221,24 @@ func TestStoreWithReplica(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "no replica") && !errors.Is(err, context.DeadlineExceeded) && !os.IsTimeout(errors.Unwrap(err)) {
 			t.Errorf("without a replica a %s returns %v", op, err)
 		}
+	}
+}
+
+// TestStoreThatClosesIdleConnections has a server that closes all connections while no call uses them. The next call does not fail:
+// it goes again, and gets one grant. A server that is gone fails it.
+func TestStoreThatClosesIdleConnections(t *testing.T) {
+	t.Parallel()
+	class := &Class{Name: "a", Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}
+	server := fleettest.StartRedis(t)
+	c := newCaller(t, Config{Addresses: []string{server.Addr}}, class)
+	for range 3 {
+		c.take(5)
+		server.Do("CLIENT", "KILL", "TYPE", "normal")
+	}
+	c.take(5)
+	server.Kill()
+	if r, err := c.store.Do(context.Background(), c.call(Take, 5)); err == nil {
+		t.Errorf("a server that is gone grants %d units", r.Units)
 	}
 }
 
