@@ -211,4 +211,5 @@ func (c *Change) rebind(wanted map[address]*service) {
 		s.bound[at] = b
 		b.serve(wanted[at])
 	}
+	s.ports = ownPortsOf(s.bound)
 }

@@ -52,15 +52,31 @@ type ownHost struct {
 	both bool
 }
 
+// ownPorts are the addresses of our sockets by network and port. A new session looks at those of one
+// port only: there may be hundreds of listeners.
+type ownPorts map[ownPort][]ownHost
+
+type ownPort struct {
+	network string
+	port    uint16
+}
+
+// ownPortsOf returns the ports of bound sockets.
+func ownPortsOf(sockets map[address]bound) ownPorts {
+	ports := ownPorts{}
+	for at, b := range sockets {
+		own := b.local()
+		port := ownPort{own.network, own.addr.Port()}
+		ports[port] = append(ports[port], ownHost{own.addr.Addr(), networkOf("", at.text) != "6"})
+	}
+	return ports
+}
+
 // boundTo returns the addresses of our sockets that are bound to a port.
-func (s *Server) boundTo(network string, port uint16) (hosts []ownHost) {
+func (s *Server) boundTo(network string, port uint16) []ownHost {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for at, b := range s.bound {
-		if own := b.local(); own.network == network && own.addr.Port() == port {
-			hosts = append(hosts, ownHost{own.addr.Addr(), networkOf("", at.text) != "6"})
-		}
-	}
+	hosts := slices.Clip(s.ports[ownPort{network, port}])
 	if network == "udp" {
 		for _, at := range s.relayAt.hosts(port) {
 			hosts = append(hosts, ownHost{at, false})

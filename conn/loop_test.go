@@ -96,6 +96,40 @@ func TestIsOwn(t *testing.T) {
 	}
 }
 
+// A reload changes which addresses are our own, and when the server stops, none is.
+func TestIsOwnFollowsReloads(t *testing.T) {
+	r := run(t, class("c", fast)+
+		listener("stays", "tcp", policy.Echo, "c", `listen = "127.0.0.1:0"`)+
+		listener("goes", "udp", policy.Echo, "c", `listen = "127.0.0.1:0"`))
+	stays, goes := netip.MustParseAddrPort(r.addr("stays")), netip.MustParseAddrPort(r.addr("goes"))
+	r.reload(class("c", fast) +
+		listener("stays", "tcp", policy.Echo, "c", `listen = "127.0.0.1:0"`) +
+		listener("comes", "tcp", policy.Echo, "c", `listen = "127.0.0.2:0"`))
+	comes := netip.MustParseAddrPort(r.addr("comes"))
+	if !r.isOwn("tcp", stays) || !r.isOwn("tcp", comes) || r.isOwn("udp", goes) {
+		t.Error("after a reload, the addresses are not those of the sockets")
+	}
+	r.Shutdown(expired)
+	if r.isOwn("tcp", stays) || r.isOwn("tcp", comes) {
+		t.Error("an address is our own after the server has stopped")
+	}
+}
+
+// BenchmarkIsOwn asks what each session asks, of a server with many listeners.
+func BenchmarkIsOwn(b *testing.B) {
+	text := class("c", fast)
+	for n := range 300 {
+		text += listener(fmt.Sprint("l", n), "tcp", policy.Echo, "c", `listen = "127.0.0.1:0"`)
+	}
+	r, to := run(b, text), netip.MustParseAddrPort("127.0.0.1:9")
+	b.ReportAllocs()
+	for b.Loop() {
+		if r.isOwn("tcp", to) {
+			b.Fatal("a port of others is our own")
+		}
+	}
+}
+
 // A socket that the kernel has connected with itself is no upstream.
 func TestSelfConnect(t *testing.T) {
 	self, err := (&net.Dialer{LocalAddr: &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}}).Dial("udp", "127.0.0.1:9")

@@ -61,6 +61,7 @@ type Server struct {
 	// mu guards all that follows.
 	mu       sync.Mutex
 	bound    map[address]bound
+	ports    ownPorts               // of bound
 	closing  map[address]*udpSocket // closed for new sessions; open sessions may still use them
 	services map[string]*service    // by name of the listener
 	retired  map[string]*service    // of removed listeners that still have sessions
@@ -190,6 +191,7 @@ func (s *Server) Shutdown(ctx context.Context) (reset int) {
 		b.close()
 		delete(s.bound, at)
 	}
+	s.ports = nil
 	if s.probe != nil {
 		s.probe.close()
 	}
