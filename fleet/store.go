@@ -187,13 +187,12 @@ func (s *Store) on(ctx context.Context, class string, do func(*conn) error) (err
 		return fmt.Errorf("%d other calls are on their way: %w", maxConns, ctx.Err())
 	}
 	err = s.try(ctx, class, do)
-	to, moved := movedTo(err) // a slot of the cluster is elsewhere: nothing was carried out
-	switch {
-	case moved:
-		s.move(class, to)
+	if errors.As(err, new(*staleError)) {
+		s.Close() // where the class is remains known: else another server of a cluster would be asked
 		err = s.try(ctx, class, do)
-	case errors.As(err, new(*staleError)):
-		s.forget(class)
+	}
+	if to, ok := movedTo(err); ok { // a slot of the cluster is elsewhere: nothing was carried out
+		s.move(class, to)
 		err = s.try(ctx, class, do)
 	}
 	if err != nil {

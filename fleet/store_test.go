@@ -242,6 +242,28 @@ func TestStoreThatClosesIdleConnections(t *testing.T) {
 	}
 }
 
+// TestClusterThatClosesIdleConnections has the servers of a cluster close all connections while no call uses them. The next call does
+// not fail, wherever the class is.
+func TestClusterThatClosesIdleConnections(t *testing.T) {
+	t.Parallel()
+	nodes := fleettest.StartCluster(t, 3, false)
+	var addrs []string
+	for _, n := range nodes {
+		addrs = append(addrs, n.Addr)
+	}
+	class := &Class{Name: "a", Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}
+	c := newCaller(t, Config{Addresses: addrs}, class)
+	for range 5 { // a server that is asked by chance mostly does not have the class
+		c.take(5)
+		for _, n := range nodes {
+			n.Do("CLIENT", "KILL", "TYPE", "normal")
+		}
+		if _, err := c.store.Do(context.Background(), c.call(Take, 1)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestStoreWithNewReplica holds that a server grants while its only replica gets a first copy of the data, which acknowledges
 // nothing until then.
 func TestStoreWithNewReplica(t *testing.T) {
