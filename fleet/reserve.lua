@@ -54,6 +54,12 @@ local seen, fence, recover, pause, pauses, shares, lost, shortest, longest, abse
 fence, recover, pause, pauses, shares, lost = fence or 0, recover or 0, pause or 0, pauses or 0, shares or 0, lost or 0
 absent, last, recorded, shortest, longest = absent or 0, last or 0, recorded or 0, shortest or horizon, longest or horizon
 
+-- keepPauses keeps the pauses of keys for as long after the last one as the class is kept: the clock may be set.
+local function keepPauses()
+  local latest = tonumber(redis.call('ZRANGE', P, -1, -1, 'WITHSCORES')[2]) or now
+  redis.call('PEXPIRE', P, int(math.ceil((math.max(latest - now, 0) + 2 * hold) / 1000)))
+end
+
 -- The clock was set if it has gone back, or if the store has heard of nobody for longer than the hold, although this call
 -- was sent about when the last one was. What it has measured stays as far away as it was.
 local back = (seen or now) - now
@@ -64,6 +70,7 @@ if back ~= 0 then
   for _, set in ipairs({M, P}) do
     for _, m in ipairs(redis.call('ZRANGE', set, 0, -1)) do redis.call('ZINCRBY', set, int(-back), m) end
   end
+  keepPauses()
 end
 
 -- Another store may not know the last grants; nothing leaves by them after the time that the member says. The
@@ -163,8 +170,7 @@ local function pauseKey()
   redis.call('ZADD', P, int(math.max(pauseOf(key), now + wanted)), key)
   local over = math.max(redis.call('ZCOUNT', P, '-inf', int(now)), redis.call('ZCARD', P) - 1024)
   if over > 0 then redis.call('ZREMRANGEBYRANK', P, 0, over - 1) end
-  local latest = redis.call('ZRANGE', P, -1, -1, 'WITHSCORES')[2] or now
-  redis.call('PEXPIRE', P, int(math.ceil((tonumber(latest) - now) / 1000) + 10000))
+  keepPauses()
   pauses = pauses + 1
   redis.call('HSET', C, 'pauses', int(pauses), 'k:' .. int(math.fmod(pauses, 64)), key)
 end
