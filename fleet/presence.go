@@ -62,7 +62,7 @@ func (s *step) enter(id string) (target int64) {
 		}
 	}
 	if c.lost && c.shares > 0 { // they have not said so yet
-		s.silent += whole - c.shares
+		s.silent += max(whole-c.shares, 0)
 	}
 	return target
 }

@@ -154,7 +154,7 @@ local silent = 0 -- the shares of those who may send without asking
 for _, m in ipairs(redis.call('ZRANGEBYSCORE', M, '-inf', '(' .. int(now))) do
   if m ~= member then silent = silent + (numbers(C, 's:' .. m) or 0) end
 end
-if lost > 0 and shares > 0 then silent = silent + WHOLE - shares end -- they have not said so yet
+if lost > 0 and shares > 0 then silent = silent + math.max(WHOLE - shares, 0) end -- they have not said so yet
 
 -- A pause concerns a key, or the class. Keys pause until the scores in P, at most 1024 of them. The class counts
 -- these pauses and names the last 64 keys, so that each member hears of them, of one with each answer.

@@ -298,6 +298,20 @@ func TestSharesAfterAClockSetForward(t *testing.T) {
 	}
 }
 
+// TestNobodyIsSilentBesideTooMuch has members that claim more than the whole after a loss: one of them did not reach the store until
+// the others had its share. Then less than nothing would be silent.
+func TestNobodyIsSilentBesideTooMuch(t *testing.T) {
+	for name, do := range both(t) {
+		class := &Class{Name: "acme", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond}
+		now := Stamp(1_760_000_000_123_456)
+		call := sharers(t, do, class, &now)
+		call(Beat, "a", 1, whole)
+		if got := call(Beat, "b", 1, whole/2).Silent; got != 0 {
+			t.Errorf("%s: the shares of silent members are %d millionths", name, got)
+		}
+	}
+}
+
 // TestShareIsHeldBackTwice has members that do not come back after a loss, and then a store that forgets again which members
 // there are while another one leaves. What is held back stays so.
 func TestShareIsHeldBackTwice(t *testing.T) {
