@@ -96,7 +96,7 @@ type Reply struct {
 	Took    time.Duration // how long the store has computed since; 0: nobody knows
 	Members int64
 	Share   int64 // of the member, in millionths
-	Silent  int64 // of those members together that may send without asking, which no other member gets
+	Silent  int64 // of those known members together that may send without asking: no other member gets them
 	Recover Stamp // until then the store does not know how much of its windows is used
 	Pause   Stamp // until then nobody gets anything
 

@@ -96,8 +96,11 @@ func (c *conn) wait(ctx context.Context) error {
 	return err
 }
 
-// lookEvery is how often a conn asks how many replicas there are.
-const lookEvery = 10 * time.Second
+// lookEvery is how often a conn asks how many replicas there are, and copyingTakes while one gets its first copy.
+const (
+	lookEvery    = 10 * time.Second
+	copyingTakes = time.Second
+)
 
 // look learns which process the server is, and how many replicas it has.
 func (c *conn) look(ctx context.Context) error {
@@ -106,6 +109,7 @@ func (c *conn) look(ctx context.Context) error {
 		return err
 	}
 	c.id, c.replicas = "", 0
+	c.refresh = time.Now().Add(lookEvery)
 	for line := range strings.Lines(info) {
 		switch key, value, _ := strings.Cut(strings.TrimSpace(line), ":"); key {
 		case "run_id":
@@ -116,13 +120,13 @@ func (c *conn) look(ctx context.Context) error {
 		default:
 			if isCopying(key, value) {
 				c.replicas--
+				c.refresh = time.Now().Add(copyingTakes)
 			}
 		}
 	}
 	if c.id == "" {
 		return errors.New("INFO names no run_id")
 	}
-	c.refresh = time.Now().Add(lookEvery)
 	return nil
 }
 

@@ -57,8 +57,9 @@
 //
 // All have the prefix and the hash tag {NAME}: the class itself, :members, :paused if keys pause, and for each key
 // :bucket:KEY and, while members compete, :line:KEY. A bucket expires 10 s after it makes no difference any more, the
-// class 20 minutes after its last member, and the pauses of keys 20 minutes after the last of them. An ACL needs: evalsha eval info time wait ping hget hset hmget hdel hkeys
-// hlen hincrby zadd zrem zrange zrangebyscore zcard zcount zrank zscore zincrby zremrangebyrank pexpire.
+// class 20 minutes after its last member, and the pauses of keys 20 minutes after the last of them. An ACL needs: evalsha
+// eval info time wait ping hget hset hmget hdel hkeys hlen hincrby zadd zrem zrange zrangebyscore zcard zcount zrank zscore
+// zincrby zremrangebyrank pexpire.
 //
 // # How to use it
 //

@@ -14,6 +14,9 @@ func (l *Lease) expect(now time.Time, n int64) time.Time {
 		return l.estimate(now, n)
 	}
 	class := l.present()
+	if class.Limit() == 0 {
+		return limit.Never // the share of the member is less than a unit
+	}
 	room, until := l.room(now, &class)
 	from := now
 	if have, _ := l.inHand(now); n+1-max(have, 0) >= l.denied { // else nobody has been asked for so few since
@@ -23,7 +26,7 @@ func (l *Lease) expect(now time.Time, n int64) time.Time {
 	case over < 0:
 		return from
 	case class.Algorithm == FixedWindow: // after it, a window at a time
-		return limit.After(latest(from, until), class.Rate.Time(over-over%max(class.Limit(), 1)))
+		return limit.After(latest(from, until), class.Rate.Time(over-over%class.Limit()))
 	default: // what has left frees its room little by little
 		return limit.After(from, class.Rate.Time(over+1))
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"shaper/limit"
 )
 
 // TestEstimateIsWhatHappens estimates when the last of some items leaves, and then lets them leave: from the store, also while it
@@ -64,5 +66,34 @@ func TestEstimateIsWhatHappens(t *testing.T) {
 				t.Errorf("the items take %v, some %v were to be expected", took, c.want)
 			}
 		})
+	}
+}
+
+// TestEstimateAfterARestartOfTheStore has a store that comes back empty, and a member that it hears of first. The others, which
+// have not said that they are there, do not make its estimates longer: they say so within a moment.
+func TestEstimateAfterARestartOfTheStore(t *testing.T) {
+	for name, do := range both(t) {
+		class := &Class{Name: "acme", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond}
+		now := Stamp(1_760_000_000_123_456)
+		call := sharers(t, do, class, &now)
+		if r := call(Beat, "a", 1, whole/20); r.Silent != 0 {
+			t.Errorf("%s: %d millionths are said to be silent", name, r.Silent)
+		}
+	}
+}
+
+// TestEstimateOfNoShare has the store go away from a member whose share of a window is less than a unit: nothing leaves until the
+// store is back, and nobody knows when that is.
+func TestEstimateOfNoShare(t *testing.T) {
+	a := &alone{t: t, now: time.Unix(1_760_000_100, 0), store: Model{ID: "0"}, disk: map[string]Debt{}}
+	class := Class{Name: "a", Algorithm: FixedWindow, Rate: mustRate(t, "3 messages/10s"), Window: 10 * time.Second}
+	a.join(class, "m", 1)
+	a.run(time.Second, true)
+	a.m.link.share = whole / 4
+	if a.run(20*time.Second, false); a.m.mode != OnShare {
+		t.Fatalf("the mode is %v", a.m.mode)
+	}
+	if at := a.m.Lease("").Estimate(a.now, 0, 1); at != limit.Never {
+		t.Errorf("an item is expected after %v, although the share has no unit", at.Sub(a.now))
 	}
 }

@@ -61,6 +61,7 @@ func (s *step) enter(id string) (target int64) {
 			s.silent += m.share
 		}
 	}
+	s.unheard = s.silent
 	if c.lost && c.shares > 0 { // they have not said so yet
 		s.silent += max(whole-c.shares, 0)
 	}
