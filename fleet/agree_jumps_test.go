@@ -13,7 +13,7 @@ func TestScriptAndModelAgreeAboutJumps(t *testing.T) {
 	t.Parallel()
 	for _, class := range testClasses(t) {
 		for seed := range uint64(2) {
-			agreeAboutJumps(t, class, seed)
+			t.Run(fmt.Sprint(class.Name, seed), func(t *testing.T) { agreeAboutJumps(t, class, seed) })
 		}
 	}
 }
@@ -46,16 +46,6 @@ func agreeAboutJumps(t *testing.T, class *Class, seed uint64) {
 		if r.IntN(3) == 0 && was > 0 {
 			c.Sent = was
 		}
-		want := model.Do(now, c)
-		got, err := script.do(now, c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want.Units > 0 {
-			g.granted = want.First
-		}
-		if got != want {
-			t.Fatalf("class %s, seed %d, call %d: %+v\nat %d\nthe script answers %+v\nthe model          %+v", class.Name, seed, i, *c, now, got, want)
-		}
+		g.compare(t, script, model, now, c, i)
 	}
 }

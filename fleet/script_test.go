@@ -111,19 +111,25 @@ func TestScriptAndModelAgree(t *testing.T) {
 					slower.Rate, slower.Deadline = class.Rate.Below(unit.Percent(r.IntN(300_000))), time.Duration(r.IntN(300))*time.Millisecond
 					c.Class = &slower
 				}
-				want := model.Do(now, c)
-				got, err := script.do(now, c)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if want.Units > 0 {
-					g.granted = want.First
-				}
-				if got != want {
-					t.Fatalf("call %d: %+v\nat %d\nthe script answers %+v\nthe model          %+v", i, *c, now, got, want)
-				}
+				g.compare(t, script, model, now, c, i)
 			}
 		})
+	}
+}
+
+// compare sends a call to both stores, which have to answer the same. i is its number.
+func (g *generator) compare(t *testing.T, script *scriptStore, model *Model, now Stamp, c *Call, i int) {
+	t.Helper()
+	want := model.Do(now, c)
+	got, err := script.do(now, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want.Units > 0 {
+		g.granted = want.First
+	}
+	if got != want {
+		t.Fatalf("class %s, call %d: %+v\nat %d\nthe script answers %+v\nthe model          %+v", g.class.Name, i, *c, now, got, want)
 	}
 }
 

@@ -247,12 +247,8 @@ func TestStoreThatClosesIdleConnections(t *testing.T) {
 func TestClusterThatClosesIdleConnections(t *testing.T) {
 	t.Parallel()
 	nodes := fleettest.StartCluster(t, 3, false)
-	var addrs []string
-	for _, n := range nodes {
-		addrs = append(addrs, n.Addr)
-	}
 	class := &Class{Name: "a", Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}
-	c := newCaller(t, Config{Addresses: addrs}, class)
+	c := newCaller(t, Config{Addresses: fleettest.Addresses(nodes)}, class)
 	for range 5 { // a server that is asked by chance mostly does not have the class
 		c.take(5)
 		for _, n := range nodes {
@@ -317,12 +313,8 @@ func TestStoreWithSentinelPasswords(t *testing.T) {
 func TestStoreOfCluster(t *testing.T) {
 	t.Parallel()
 	nodes := fleettest.StartCluster(t, 3, true)
-	var addrs []string
-	for _, n := range nodes {
-		addrs = append(addrs, n.Addr)
-	}
 	used := map[string]bool{}
-	store := newCaller(t, Config{Addresses: addrs}, nil).store
+	store := newCaller(t, Config{Addresses: fleettest.Addresses(nodes)}, nil).store
 	for i := range 12 {
 		c := &caller{t: t, store: store, class: &Class{Name: fmt.Sprint("class", i), Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}}
 		c.take(1)

@@ -72,11 +72,7 @@ func reshard(from, to *fleettest.Redis, slot int64, nodes []*fleettest.Redis) {
 func TestFleetOnCluster(t *testing.T) {
 	t.Parallel()
 	nodes := fleettest.StartCluster(t, 3, true)
-	var addrs []string
-	for _, n := range nodes {
-		addrs = append(addrs, n.Addr)
-	}
-	run := startFour(t, fleetMember{Store: fleet.Config{Addresses: addrs}})
+	run := startFour(t, fleetMember{Store: fleet.Config{Addresses: fleettest.Addresses(nodes)}})
 	run.ready()
 	has, other, slot := master(t, nodes)
 	reshard(has, other, slot, nodes)

@@ -177,6 +177,14 @@ func TakeOver(t testing.TB, nodes []*Redis, master *Redis) {
 	t.Fatalf("%s has no replica", master.Addr)
 }
 
+// Addresses returns the addresses of servers.
+func Addresses(servers []*Redis) (all []string) {
+	for _, s := range servers {
+		all = append(all, s.Addr)
+	}
+	return all
+}
+
 // StartCluster starts a cluster of so many masters, each with a replica if replicas is true: first the masters, then
 // the replicas.
 func StartCluster(t testing.TB, masters int, replicas bool) (nodes []*Redis) {
