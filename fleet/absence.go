@@ -85,7 +85,7 @@ func (a *absence) inherit(now time.Time) {
 // setOwn makes the class of the member's own store.
 func (a *absence) setOwn(now time.Time) {
 	m := a.machine
-	a.own = a.alone()
+	a.own = a.ownClass()
 	t := m.class.timing()
 	t.recovery = 0
 	if m.class.Algorithm == Slots {
@@ -95,8 +95,8 @@ func (a *absence) setOwn(now time.Time) {
 	a.own.Burst = m.class.Burst * m.link.share / whole
 }
 
-// alone returns the class at the share of the member, or at the rate of the fallback.
-func (a *absence) alone() Class {
+// ownClass returns the class at the share of the member, or at the rate of the fallback.
+func (a *absence) ownClass() Class {
 	class := &a.machine.class
 	if a.fallback.Rate.Kind() == 0 {
 		return class.atShare(a.machine.link.share)

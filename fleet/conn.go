@@ -96,10 +96,10 @@ func (c *conn) wait(ctx context.Context) error {
 	return err
 }
 
-// lookEvery is how often a conn asks how many replicas there are, and copyingTakes while one gets its first copy.
+// lookEvery is how often a conn asks how many replicas there are; while one gets its first copy, it asks after lookAgain.
 const (
-	lookEvery    = 10 * time.Second
-	copyingTakes = time.Second
+	lookEvery = 10 * time.Second
+	lookAgain = time.Second
 )
 
 // look learns which process the server is, and how many replicas it has.
@@ -120,7 +120,7 @@ func (c *conn) look(ctx context.Context) error {
 		default:
 			if isCopying(key, value) {
 				c.replicas--
-				c.refresh = time.Now().Add(copyingTakes)
+				c.refresh = time.Now().Add(lookAgain)
 			}
 		}
 	}

@@ -64,12 +64,13 @@ func (l *Lease) estimate(now time.Time, n int64) time.Time {
 }
 
 // present returns the class as those have it who get units at present: slots less the shares of silent members or, while the store is
-// away, what the share of this member is. A window may be whole again at any moment, when the silent come back.
+// away, the share of this member. Of a window it counts the shares of silent members in: these may be back at any moment, and until then
+// the store has the member ask each second.
 func (l *Lease) present() Class {
 	m := l.machine
 	switch {
 	case m.mode != FromStore:
-		return m.absence.alone()
+		return m.absence.ownClass()
 	case m.class.Algorithm == Slots:
 		return l.class().atShare(whole - m.silent)
 	}

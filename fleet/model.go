@@ -79,7 +79,7 @@ type step struct {
 	bucket  *modelBucket
 	reach   int64 // no slot begins later after its grant
 	silent  int64 // the shares of silent members
-	unheard int64 // of those that are known; after a loss, most others say within a moment what their shares are
+	lasting int64 // of members that are known: after a loss, most others are claimed within a moment
 	quiet   int64 // until then nothing leaves of the bucket
 }
 
@@ -110,7 +110,7 @@ func (m *Model) Do(now Stamp, c *Call) Reply {
 	g, used := s.serve(c.Op)
 	r := Reply{
 		Heard: s.heard, Paused: key, PausedTill: Stamp(paused),
-		Now: now, Members: int64(len(s.class.members)), Share: target, Silent: s.unheard, Recover: Stamp(s.class.recover), Pause: Stamp(s.class.pause),
+		Now: now, Members: int64(len(s.class.members)), Share: target, Silent: s.lasting, Recover: Stamp(s.class.recover), Pause: Stamp(s.class.pause),
 		Shortest: s.class.shortest, Longest: s.class.longest,
 		Units: g.units, First: Stamp(g.first), Rem: g.rem, Span: g.span, Till: Stamp(g.till), Used: used,
 	}

@@ -14,9 +14,9 @@ type modelMember struct {
 	horizon    int64 // 0: it has not told
 }
 
-// setBack returns by how much the clock was set back since the last call; less than 0: it was set forward, by more than the
+// clockBack returns by how much the clock was set back since the last call; less than 0: it was set forward, by more than the
 // hold. That shows if the store has heard of nobody for so long, although this call was sent about when the last one was.
-func (s *step) setBack() int64 {
+func (s *step) clockBack() int64 {
 	back := s.class.seen - s.now
 	if back >= 0 || s.class.id == "" {
 		return max(back, 0)
@@ -32,7 +32,7 @@ func (s *step) setBack() int64 {
 // member.
 func (s *step) enter(id string) (target int64) {
 	c := s.class
-	if back := s.setBack(); back != 0 {
+	if back := s.clockBack(); back != 0 {
 		c.fence, c.recover, c.pause = c.fence-back, c.recover-back, c.pause-back
 		for _, m := range c.members {
 			m.until -= back
@@ -61,7 +61,7 @@ func (s *step) enter(id string) (target int64) {
 			s.silent += m.share
 		}
 	}
-	s.unheard = s.silent
+	s.lasting = s.silent
 	if c.lost && c.shares > 0 { // they have not said so yet
 		s.silent += max(whole-c.shares, 0)
 	}

@@ -154,7 +154,7 @@ local silent = 0 -- the shares of those who may send without asking
 for _, m in ipairs(redis.call('ZRANGEBYSCORE', M, '-inf', '(' .. int(now))) do
   if m ~= member then silent = silent + (numbers(C, 's:' .. m) or 0) end
 end
-local unheard = silent -- of members that are known; after a loss, most others say within a moment what their shares are
+local lasting = silent -- of members that are known: after a loss, most others are claimed within a moment
 if lost > 0 and shares > 0 then silent = silent + math.max(WHOLE - shares, 0) end -- they have not said so yet
 
 -- A pause concerns a key, or the class. Keys pause until the scores in P, at most 1024 of them. The class counts
@@ -529,4 +529,4 @@ local line = 0
 if kind == SLOTS then line = redis.call('ZCARD', W) end
 local ended = redis.call('TIME')
 local took = math.max(ended[1] * 1000000 + ended[2] - now, 0)
-return {echo, now, members, target, recover, pause, g.k, g.first, g.rem, g.span, g.till, used or 0, line, heard, paused, shortest, longest, took, unheard, whose}
+return {echo, now, members, target, recover, pause, g.k, g.first, g.rem, g.span, g.till, used or 0, line, heard, paused, shortest, longest, took, lasting, whose}

@@ -221,8 +221,8 @@ func (s *Store) try(ctx context.Context, class string, do func(*conn) error) err
 	return err
 }
 
-// A staleError says that the server had closed the connection while no call used it, as servers do that have a timeout, and
-// what is between: perhaps the call has not reached it.
+// A staleError says that a connection is closed that was idle before the call. Servers with a timeout close such connections, and so
+// does what stands between. Whether the call has reached the server is not known.
 type staleError struct{ error }
 
 func (e *staleError) Unwrap() error { return e.error }
