@@ -19,6 +19,7 @@ type backlog struct {
 	lane    *lane
 	classes []*classBacklog // by the tag of a message
 	behind  list
+	leaving *message // the message of which the bytes are written just now, which is in no list; nil: none
 	ready   []uint16 // tags of the classes to which resume may offer a message
 
 	n      int // messages in all these lists
@@ -139,8 +140,12 @@ func (q *backlog) departed(tag uint16) {
 	}
 }
 
-// drop drops all messages.
+// drop drops all messages, and the one whose write has ended the exchange.
 func (q *backlog) drop(reason stats.Reason) {
+	if m := q.leaving; m != nil && m.payload.buf != nil { // otherwise it counts as what the input begins with
+		m.lose(reason)
+	}
+	q.leaving = nil
 	for _, b := range q.classes {
 		q.dropList(&b.waiting, reason)
 		q.dropList(&b.parked, reason)
@@ -154,16 +159,21 @@ func (q *backlog) dropList(of *list, reason stats.Reason) {
 	for m := of.last; m != nil; m = of.last {
 		entered := m.stage == queued
 		q.take(m)
-		q.lane.found.lost = true // if its body is still to come, m is the message that was found
-		if m.class != nil {
-			m.class.Tally().Dropped(reason, 1, int64(m.payload.n))
-		}
+		m.lose(reason)
 		if m.follower != nil {
 			m.follower.Dropped(q.lane.x.now, reason)
 		}
 		if !entered || m.drop() {
 			m.release()
 		}
+	}
+}
+
+// lose counts a message that is dropped. If its body is still to come, it is the message that was found.
+func (m *message) lose(reason stats.Reason) {
+	m.lane.found.lost = true
+	if m.class != nil {
+		m.class.Tally().Dropped(reason, 1, int64(m.payload.n))
 	}
 }
 

@@ -46,9 +46,6 @@ func (l *lane) handleCounted(late bool) bool {
 	default:
 		m.enter()
 	}
-	if !l.x.stopped {
-		l.found.consume()
-	}
 	return true
 }
 
@@ -63,7 +60,6 @@ func (l *lane) keepPlace() bool {
 	m := newMessage(l, class, unlimited)
 	m.late = l.backlog.late > 0
 	l.backlog.add(m, behind)
-	l.found.consume()
 	return true
 }
 
@@ -138,18 +134,16 @@ func (m *message) leave(item *shaper.Item) {
 		m.follower.Sent(l.x.now)
 		m.follower = nil
 	}
-	alone := m.payload.buf != nil && len(l.out.held) == 0 // otherwise lane.drop counts it, in the input or the output
+	l.backlog.leaving = m
 	written := l.out.send(m.payload.bytes())
+	l.backlog.leaving = nil
 	item.Left(l.x.now)
 	if written == 0 && l.wire.Shut() { // the receiver is down, so it never gets this message
 		m.giveBack(l.x.now, item, item.Cost)
 		l.x.requests.accounts.forgetLast()
 	}
-	switch {
-	case !l.x.stopped:
+	if !l.x.stopped {
 		l.wire.Sent(m.class, m.item.Cost)
-	case alone && m.class != nil:
-		m.class.Tally().Dropped(stats.Reset, 1, int64(m.payload.n))
 	}
 	if !asks || !m.keepSent() {
 		m.release()

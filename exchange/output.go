@@ -15,11 +15,10 @@ type output struct {
 const MostHeld = 16 << 10
 
 // send writes p behind what is held, and returns how many bytes of p were written. If the receiver takes all of
-// it, that is one write.
+// it, that is one write. Until then p is not held: if the write ends the exchange, whoever has p counts it.
 func (o *output) send(p []byte) (n int) {
 	if before := len(o.held); before > 0 {
-		o.held = append(o.held, p...)
-		return max(o.writeHeld()-before, 0)
+		return max(o.writeHeld(append(o.held, p...))-before, 0)
 	}
 	if n = o.write(p); n < len(p) && !o.run.stopped {
 		o.held = append(o.held, p[n:]...)
@@ -53,17 +52,18 @@ func (o *output) flush() bool {
 	if len(o.held) == 0 {
 		return true
 	}
-	o.writeHeld()
+	o.writeHeld(o.held)
 	return !o.run.stopped && len(o.held) == 0
 }
 
-// writeHeld writes what is held, as far as there is room, and returns how many bytes that is.
-func (o *output) writeHeld() int {
-	n := o.write(o.held)
+// writeHeld writes all, which begins with what is held, as far as there is room. It holds the rest, and returns how many
+// bytes it has written.
+func (o *output) writeHeld(all []byte) int {
+	n := o.write(all)
 	if o.run.stopped {
 		return n
 	}
-	if o.held = o.held[:copy(o.held, o.held[n:])]; len(o.held) == 0 {
+	if o.held = all[:copy(all, all[n:])]; len(o.held) == 0 {
 		o.forget()
 	}
 	return n

@@ -6,11 +6,11 @@ import (
 	"shaper/policy"
 )
 
-// A payload is the bytes of a message: the whole of it, or its head. They are at the front of the input until own or
-// rewrite copies them, which has to come before the input consumes them.
+// A payload is the bytes of a message: the whole of it, or its head. They are in one place at a time: at the front of
+// the input, until own or rewrite takes them out, and then in a copy. So who counts what the input holds counts none twice.
 type payload struct {
 	in  *input
-	buf *buffer.Buffer // the copy; nil: there is none yet
+	buf *buffer.Buffer // the copy; nil: the bytes are in the input
 	n   int32          // the number of the bytes
 }
 
@@ -22,20 +22,22 @@ func (p *payload) bytes() []byte {
 	return p.buf.Bytes[:p.n]
 }
 
-// own copies the bytes out of the input, unless they are copied.
+// own takes the bytes out of the input, unless they are out.
 func (p *payload) own() {
 	if p.buf == nil {
 		front := p.bytes()
 		p.buf = buffer.Get(len(front))
 		copy(p.buf.Bytes, front)
+		p.in.consume(len(front))
 	}
 }
 
-// rewrite copies a request out of the input, so that it asks for the server of an origin. It has to come before own.
+// rewrite takes a request out of the input, so that it asks for the server of an origin. It has to come before own.
 func (p *payload) rewrite(o *frame.Origin) {
 	front := p.bytes()
 	p.buf = buffer.Get(len(front) + o.Growth())
 	p.n = int32(len(o.AppendRequest(p.buf.Bytes[:0], front)))
+	p.in.consume(len(front))
 }
 
 // append adds a piece of the body to the copy, which there has to be.
@@ -62,10 +64,14 @@ func (p *payload) holds() int {
 	return int(policy.Holds(int64(p.n)))
 }
 
-// release gives the copy back. The payload must not be used after that: its bytes are gone from the input, too.
+// release gives the bytes up, wherever they are. The payload must not be used after that. An exchange that has stopped has
+// nothing in its input.
 func (p *payload) release() {
-	if p.buf != nil {
+	switch {
+	case p.buf != nil:
 		p.buf.Put()
 		p.buf = nil
+	case !p.in.run.stopped:
+		p.in.consume(int(p.n))
 	}
 }

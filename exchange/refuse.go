@@ -31,10 +31,7 @@ func (m *message) refused(reason stats.Reason) refusedMessage {
 	if m.follower != nil {
 		m.follower.Refused(m.lane.x.now, reason)
 	}
-	if m.payload.buf == nil && !m.refusable { // the connection ends, and its end does not count these bytes again
-		m.lane.in.consume(int(m.payload.n))
-	}
-	m.lane.found.lost = true // see dropList
+	m.lane.found.lost = true // see lose
 	m.lane.x.classes.use(m.tag)
 	return refusedMessage{m.lane, m.frame(), m.item.Cost, m.attempts > 0}
 }

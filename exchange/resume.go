@@ -61,8 +61,12 @@ func (q *backlog) followBehind() bool {
 		m.enter()
 		return true
 	}
+	q.leaving = m
 	l.out.hold(m.payload.bytes())
-	l.wire.Sent(m.class, shaper.Cost{Bytes: int64(m.payload.n)})
+	q.leaving = nil
+	if !l.x.stopped {
+		l.wire.Sent(m.class, shaper.Cost{Bytes: int64(m.payload.n)})
+	}
 	m.release()
 	return true
 }
