@@ -43,6 +43,7 @@
 //	log         logs, for the journal and for people
 //	terminal    how wide and high a terminal is
 //	output      whether all was written
+//	replace     writes files, whole or not at all
 //	tree        classes in the order of a tree
 //	format      how figures, times and JSON are printed
 //	flags       flags and arguments that commands share

@@ -3,9 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"syscall"
 
 	"github.com/urfave/cli/v2"
 
@@ -105,49 +102,10 @@ func showFormatted(c *cli.Context, file policy.File, text string) error {
 		writeUnified(out, file.Name, file.Text, text)
 	}
 	if c.Bool("write") {
-		return replaceFile(file.Name, text)
+		return replaceFile(file.Name, func(out io.Writer) error {
+			_, err := io.WriteString(out, text)
+			return err
+		})
 	}
 	return nil
-}
-
-// replaceFile replaces the text of a file. Somebody who reads the file meanwhile gets all of the old
-// text, or all of the new one. The file behind a symbolic link is replaced, and the link stays.
-func replaceFile(path, text string) (err error) {
-	if path, err = filepath.EvalSymlinks(path); err != nil {
-		return err
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil { // not wrapped: the exit code would say that the file itself cannot be opened
-		return fmt.Errorf("shaper: cannot write a file beside %s: %v", path, err)
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}()
-	defer f.Close()
-	if _, err = f.WriteString(text); err != nil {
-		return err
-	}
-	if err = keepOwner(f, info); err != nil {
-		return err
-	}
-	if err = f.Sync(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
-}
-
-// keepOwner gives a new file the owner and the mode of the one that it replaces.
-func keepOwner(f *os.File, info os.FileInfo) error {
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		if err := f.Chown(int(stat.Uid), int(stat.Gid)); err != nil {
-			return err
-		}
-	}
-	return f.Chmod(info.Mode().Perm())
 }

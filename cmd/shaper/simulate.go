@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -80,7 +79,7 @@ func simulation(c *cli.Context) error {
 		}
 	}
 	if name := c.String("plot"); name != "" {
-		if err := writeFile(name, func(out io.Writer) error { return simulate.Plot(out, reports...) }); err != nil {
+		if err := replaceFile(name, func(out io.Writer) error { return simulate.Plot(out, reports...) }); err != nil {
 			return err
 		}
 	}
@@ -126,23 +125,13 @@ func runWorkload(c *cli.Context, w *simulate.Workload, path, departures string) 
 		err = run()
 		return report, err
 	}
-	err = writeFile(departures, func(out io.Writer) (err error) {
+	err = replaceFile(departures, func(out io.Writer) (err error) {
 		if o.Departures, err = simulate.WriteDepartures(out, w.IsFleet()); err != nil {
 			return err
 		}
 		return run()
 	})
 	return report, err
-}
-
-// writeFile writes a file. The error is nil only if the whole file was written.
-func writeFile(name string, write func(io.Writer) error) error {
-	file, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	out := bufio.NewWriterSize(file, 64<<10)
-	return errors.Join(write(out), out.Flush(), file.Close())
 }
 
 func printReports(c *cli.Context, reports []*simulate.Report) error {

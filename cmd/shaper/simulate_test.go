@@ -3,8 +3,10 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"shaper/simulate"
@@ -51,6 +53,63 @@ func TestSimulate(t *testing.T) {
 	want(t, 66, []string{"none.csv"}, "simulate", "-c", "ten.toml", "--trace", "none.csv")
 	want(t, 64, []string{`"ten.toml" is one argument too many; the policy is -c FILE: shaper simulate -c ten.toml`}, "simulate", "ten.toml", "--load", "rate=1 packets/s")
 	want(t, 64, []string{`--load: there is no listener "out"; listeners: in`}, "simulate", "-c", "ten.toml", "--load", "rate=1 packets/s,listener=out")
+}
+
+// After an error the files of simulate are as they were. What is no regular file is written, and not replaced.
+func TestSimulateWritesWholeFiles(t *testing.T) {
+	tenAndTwenty(t)
+	bad := "time,client,bytes\n7.5,10.0.0.1,100\nnone\n"
+	write(t, "bad.csv", bad)
+	write(t, "left.csv", "old")
+	simulate := []string{"simulate", "-c", "ten.toml", "--departures"}
+	want(t, 65, []string{"bad.csv:3"}, append(simulate, "left.csv", "--trace", "bad.csv")...)
+	want(t, 65, []string{"bad.csv:3"}, append(simulate, "new.csv", "--trace", "bad.csv")...)
+	want(t, 65, []string{"bad.csv:3"}, append(simulate, "bad.csv", "--trace", "bad.csv")...)
+	want(t, 1, []string{"shaper: cannot write a file beside none/left.csv: "}, append(simulate, "none/left.csv", "--trace", "burst.csv")...)
+	want(t, 1, []string{"write /dev/full: no space left on device"}, append(simulate, "/dev/full", "--trace", "burst.csv")...)
+	want(t, 0, nil, append(simulate, "/dev/null", "--trace", "burst.csv", "--plot", "/dev/null")...)
+	wantFiles(t, "bad.csv burst.csv left.csv ten.toml twenty.toml")
+	for name, text := range map[string]string{"left.csv": "old", "bad.csv": bad} {
+		if got, err := os.ReadFile(name); err != nil || string(got) != text {
+			t.Errorf("%s: %v, %q", name, err, got)
+		}
+	}
+}
+
+// wantFiles expects these files in the working directory.
+func wantFiles(t *testing.T, want string) {
+	t.Helper()
+	var names []string
+	entries, err := os.ReadDir(".")
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if got := strings.Join(names, " "); err != nil || got != want {
+		t.Errorf("%v: the files are %s, want %s", err, got, want)
+	}
+}
+
+// A simulation that a signal ends leaves no file behind.
+func TestSimulateIsInterrupted(t *testing.T) {
+	tenAndTwenty(t)
+	if err := syscall.Mkfifo("slow.csv", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0], "simulate", "-c", "ten.toml", "--trace", "slow.csv", "--departures", "left.csv")
+	cmd.Env = append(os.Environ(), asShaper+"=1")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	trace, err := os.OpenFile("slow.csv", os.O_WRONLY, 0) // when the simulation opens it, too
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer trace.Close()
+	cmd.Process.Signal(syscall.SIGTERM)
+	if err := cmd.Wait(); err == nil || err.Error() != "signal: terminated" {
+		t.Errorf("the simulation ended with %v", err)
+	}
+	wantFiles(t, "burst.csv slow.csv ten.toml twenty.toml")
 }
 
 func TestSimulateCompares(t *testing.T) {
