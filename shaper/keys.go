@@ -252,6 +252,9 @@ func (k *keys) reuse(now time.Time, key policy.Key, kept keptState, known bool) 
 // may be of keys that have been used since, so it looks at as many as a class has keys by default: that takes
 // some 10 ms at most, and happens once after a time in which nothing came.
 func (k *keys) hasRoom(now time.Time) bool {
+	if k.table.len() >= k.maxKeys() { // while a change is under way, only keys in which it is made may be forgotten
+		k.table.goOn(keysAtOnce)
+	}
 	for looks, more := 0, true; k.table.len() >= k.maxKeys() && more && looks < defaultKeys; looks++ {
 		more = k.table.forget(now, 1)
 	}
@@ -402,10 +405,11 @@ func (k *keys) set(now time.Time, conf policy.Class) {
 	if reflect.DeepEqual(old, k.pace) {
 		return
 	}
-	k.table.change(now, 1+k.pace.further(), func(kept keptState) bucketState {
+	next := k.pace // the one of this change, whatever follows
+	k.table.begin(now, 1+next.further(), func(kept keptState) bucketState {
 		state := restore(now, kept, &old)
-		state.limiter = k.pace.takeOver(now, state.limiter, &old, old.rate)
-		state.assured = k.pace.assure(now, state.assured)
+		state.limiter = next.takeOver(now, state.limiter, &old, old.rate)
+		state.assured = next.assure(now, state.assured)
 		return state
 	})
 }

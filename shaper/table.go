@@ -30,6 +30,19 @@ type keyTable struct {
 	order    reviews                      // when to look whether an entry may be forgotten
 	limiters map[policy.Key]limit.Limiter // those that do not fit into their entries
 	memories []limit.Memory               // those of the last keptState, to use again
+	change   change                       // what is not made in all entries yet
+	changes  uint8                        // counts them, from 0 to 1 and back: so an entry says whether the last one is made in it
+}
+
+// A change replaces what is remembered of each key. It is a reload, and a million keys take some seconds of a processor. So it
+// is made in an entry when somebody asks for its key, and in all others in pieces, between which the tree is not locked. It
+// is the same, whenever that is.
+type change struct {
+	now    time.Time // when it came
+	to     func(keptState) bucketState
+	chunks [][]int64 // what was remembered before; also the entries themselves, if these have the same size
+	size   int
+	next   int32 // the first entry that goOn has not seen; 0: the change is made
 }
 
 const chunkSize = 1 << 10
@@ -59,7 +72,11 @@ func entryIn(chunks [][]int64, i int32, size int) entry {
 
 // find returns the entry of a key; 0 if there is none.
 func (s *keyTable) find(key policy.Key) int32 {
-	return s.index.find(s.hash(key), func(i int32) bool { return s.entry(i).key() == key })
+	i := s.index.find(s.hash(key), func(i int32) bool { return s.entry(i).key() == key })
+	if i != 0 && s.change.next != 0 && !s.renew(i) {
+		return 0
+	}
+	return i
 }
 
 // hash returns what the index finds a key by.
@@ -123,7 +140,7 @@ func (s *keyTable) remember(now time.Time, key policy.Key, state bucketState) {
 func (s *keyTable) add(key policy.Key) (i int32) {
 	i = s.freeEntry()
 	e := s.entry(i)
-	e.setKey(key)
+	e.setKey(key, s.changes)
 	e.setUntil(math.MaxInt64)
 	s.index.add(s.hash(key), i)
 	return i
@@ -227,6 +244,7 @@ func (s *keyTable) forget(now time.Time, most int) (more bool) {
 
 // each calls do with each key that nobody uses and what is remembered of it.
 func (s *keyTable) each(do func(policy.Key, keptState)) {
+	s.goOn(math.MaxInt)
 	for i := range s.entries() {
 		if e := s.entry(i); e.bucket() == 0 {
 			do(e.key(), s.kept(e))
@@ -234,23 +252,55 @@ func (s *keyTable) each(do func(policy.Key, keptState)) {
 	}
 }
 
-// change replaces what is remembered of each key by what to returns, which has so many limits.
-func (s *keyTable) change(now time.Time, limits int, to func(keptState) bucketState) {
-	old, size := s.chunks, s.size
-	if entrySize(limits) != size {
+// begin begins a change: what is remembered of each key is replaced by what to returns, which has so many limits. to returns the
+// same whenever it is called. If another change is not made yet, begin makes that first.
+func (s *keyTable) begin(now time.Time, limits int, to func(keptState) bucketState) {
+	s.goOn(math.MaxInt)
+	s.change = change{now, to, s.chunks, s.size, 1}
+	if s.changes ^= 1; entrySize(limits) != s.size {
 		s.resize(entrySize(limits))
 	}
 	s.order = reviews{} // if all got another review beside the one that they have, half of them would not count
-	for i := range s.entries() {
-		e := s.entry(i)
-		if e.bucket() != 0 {
-			e.setUntil(math.MaxInt64) // it has no review
-		} else if _, empty := s.fill(e, now, to(s.kept(entryIn(old, i, size)))); empty {
-			s.remove(i)
-		} else {
-			s.reviewAtEnd(i)
-		}
+	for _, c := range s.active {
+		e := s.entry(c.entry)
+		e.setChanges(s.changes)
+		e.setUntil(math.MaxInt64) // it has no review
 	}
+}
+
+// goOn makes the change in so many entries at most. It reports whether there are more.
+func (s *keyTable) goOn(most int) (more bool) {
+	if s.change.next == 0 {
+		return false
+	}
+	for ; most > 0 && s.change.next <= s.last; most-- {
+		s.renew(s.change.next)
+		s.change.next++
+	}
+	if s.change.next <= s.last {
+		return true
+	}
+	s.change = change{}
+	return false
+}
+
+// renew makes the change in an entry, unless it is made there. It returns false if there is nothing to remember of the key, and
+// so no entry any more. Somebody uses no entry in which the change is not made.
+func (s *keyTable) renew(i int32) (remains bool) {
+	e := s.entry(i)
+	if e.until() == freeUntil {
+		return false
+	}
+	if e.changes() == s.changes {
+		return true
+	}
+	e.setChanges(s.changes)
+	if _, empty := s.fill(e, s.change.now, s.change.to(s.kept(entryIn(s.change.chunks, i, s.change.size)))); empty {
+		s.remove(i)
+		return false
+	}
+	s.reviewAtEnd(i)
+	return true
 }
 
 // resize makes entries of another size, which remember nothing.

@@ -2,6 +2,7 @@ package shaper
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -83,7 +84,12 @@ func TestKeyTableIsAMap(t *testing.T) {
 				if i == 0 {
 					i = table.add(key)
 				}
-				table.entry(i).setBucket(1)
+				bucket := &Class{}
+				if c := table.bucketOf(i); c != nil {
+					bucket = c
+				} else {
+					table.use(bucket, i)
+				}
 				if rapid.IntRange(0, 3).Draw(t, "stays") == 0 && known {
 					break
 				}
@@ -92,16 +98,16 @@ func TestKeyTableIsAMap(t *testing.T) {
 				}
 				s.limiter.Take(now, now, rapid.Int64Range(0, 5).Draw(t, "units"))
 				s.assured.Take(now, now, rapid.Int64Range(0, 5).Draw(t, "assured units"))
-				table.entry(i).setBucket(0)
+				table.disuse(bucket)
 				table.put(now, i, s)
 				model.note(now, key, s)
 			case "forget":
 				model.forget(t, &table, now, math.MaxInt)
 			case "reload":
-				next := rapid.SampledFrom(paces).Draw(t, "next pace")
-				table.change(now, 1+next.further(), func(kept keptState) bucketState {
-					s := restore(now, kept, &p)
-					s.limiter, s.assured = next.takeOver(now, s.limiter, &p, p.rate), next.assure(now, s.assured)
+				old, next := p, rapid.SampledFrom(paces).Draw(t, "next pace")
+				table.begin(now, 1+next.further(), func(kept keptState) bucketState {
+					s := restore(now, kept, &old)
+					s.limiter, s.assured = next.takeOver(now, s.limiter, &old, old.rate), next.assure(now, s.assured)
 					s.limiter.Take(now, now, 1)
 					return s
 				})
@@ -116,6 +122,79 @@ func TestKeyTableIsAMap(t *testing.T) {
 					t.Fatalf("at %v a key counts as idle that is not", now.Sub(start))
 				}
 			})
+		}
+	})
+}
+
+// A change that is made piece by piece, whatever comes between, is the change that is made at once: of each key that is
+// asked for, the same is remembered.
+func TestChangeInPieces(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		one := ceiling("1 packets/s", classBy(policy.GCRA, "30 packets/min"))
+		log := ceiling("20 packets/min", classBy(policy.SlidingLog, "10 packets/min"))
+		paces := []pace{paceOf(one), paceOf(ceiling("9 packets/s", classBy(policy.GCRA, "30 packets/min"))), paceOf(log),
+			paceOf(with(one, limitBy(policy.FixedWindow, "5 packets/min"), limitBy(policy.SlidingWindow, "20 packets/min")))}
+		p, now := paces[0], start
+		atOnce, pieces := newKeyTable(now, 1+p.further()), newKeyTable(now, 1+p.further())
+		both, others := [...]*keyTable{&atOnce, &pieces}, beginning{pace: p}
+		use := func(table *keyTable, key policy.Key, units int64) {
+			i, s := table.find(key), others.fresh(now)
+			if i == 0 {
+				i = table.add(key)
+			} else {
+				s = restore(now, table.kept(table.entry(i)), &p)
+			}
+			bucket := &Class{}
+			table.use(bucket, i)
+			s.limiter.Take(now, now, units)
+			s.assured.Take(now, now, units)
+			table.disuse(bucket)
+			table.put(now, i, s)
+		}
+		next := func(table *keyTable, key policy.Key) (at, within time.Time) {
+			s := others.fresh(now)
+			if i := table.find(key); i != 0 {
+				s = restore(now, table.kept(table.entry(i)), &p)
+			}
+			return later(s.limiter.Next(now, 0, 1), now), later(s.assured.Next(), now)
+		}
+		for range rapid.IntRange(1, 100).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.SampledFrom([]int{0, 0, 1, 500, 5000, 100_000}).Draw(t, "pause")) * ms)
+			n := rapid.Uint64Range(1, 8).Draw(t, "key")
+			key, units := policy.KeyOf(n, n, 0), rapid.Int64Range(0, 5).Draw(t, "units")
+			switch rapid.SampledFrom([]string{"message", "message", "message", "look", "piece", "forget", "reload"}).Draw(t, "step") {
+			case "message":
+				use(&atOnce, key, units)
+				use(&pieces, key, units)
+			case "look":
+				at, within := next(&atOnce, key)
+				if got, gotWithin := next(&pieces, key); !got.Equal(at) || !gotWithin.Equal(within) {
+					t.Fatalf("at %v a key may send at %v, and by its assured rate at %v, want %v and %v", now.Sub(start), got.Sub(start), gotWithin.Sub(start), at.Sub(start), within.Sub(start))
+				}
+			case "piece":
+				pieces.goOn(int(units))
+			case "forget":
+				atOnce.forget(now, math.MaxInt)
+				pieces.forget(now, math.MaxInt)
+			case "reload":
+				old, to, at := p, rapid.SampledFrom(paces).Draw(t, "next pace"), now
+				for _, table := range both {
+					table.begin(at, 1+to.further(), func(kept keptState) bucketState {
+						s := restore(at, kept, &old)
+						return bucketState{to.takeOver(at, s.limiter, &old, old.rate), to.assure(at, s.assured)}
+					})
+				}
+				if p, others.pace = to, to; slices.Contains(to.origins(&old), -1) {
+					others.spend(at) // as keys.set does
+				}
+				atOnce.goOn(math.MaxInt)
+			}
+		}
+		pieces.goOn(math.MaxInt)
+		for _, table := range both {
+			if table.forget(now.Add(24*time.Hour), math.MaxInt); table.len() != 0 || table.order.n != 0 {
+				t.Fatalf("%d entries and %d reviews remain", table.len(), table.order.n)
+			}
 		}
 	})
 }
@@ -155,12 +234,12 @@ func TestReloadLeavesTheReviewsThatCount(t *testing.T) {
 		table.remember(start, per.Key(&who, nil), bucketState{limiter: l})
 	}
 	for _, p := range []*pace{&fast, &slow} {
-		table.change(start, 1, func(keptState) bucketState {
+		table.begin(start, 1, func(keptState) bucketState {
 			l := p.idle(start)
 			l.Take(start, start, 1)
 			return bucketState{limiter: l}
 		})
-		if table.order.n != keys {
+		if table.goOn(math.MaxInt); table.order.n != keys {
 			t.Errorf("%d reviews of %d keys", table.order.n, keys)
 		}
 	}
