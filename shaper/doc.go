@@ -56,6 +56,7 @@
 //	lease         a limiter that lets out what a ledger has granted
 //	overdue       items that turn out to wait for longer than max_wait, as a fleet has said since they came
 //	shared        a limiter that lets out what a fleet has granted
+//	lent          stands for a shared limiter in a copy of its tree, and lets out what a fleet is expected to grant
 //	yield         what a shared class leaves to other members of the fleet
 //	quota         what remains of long windows
 //	record        a limiter as a ledger keeps it
