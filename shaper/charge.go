@@ -107,8 +107,8 @@ func (d *departure) charge(n *node, since time.Time, cost *Cost) (ready time.Tim
 	}
 	if units > 0 {
 		n.limiter.Take(later(own, ready.Add(-n.pace.slack)), d.now, units)
-		if n.borrower != nil {
-			d.over = earlierKnown(d.over, n.borrower.over())
+		if n.backed != nil {
+			d.over = earlierKnown(d.over, n.backed.over())
 		}
 		n.payer = d.from
 		if d.settles && n.alone {

@@ -104,8 +104,8 @@ func (k *contender) ready(now time.Time) time.Time {
 	case k.isQueue:
 		return limit.Never
 	}
-	if n.borrower != nil {
-		n.borrower.idle(now)
+	if n.backed != nil {
+		n.backed.idle(now)
 	}
 	return n.feed.nextChange()
 }

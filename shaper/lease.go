@@ -142,7 +142,7 @@ func (b *backing) limiter(now time.Time, p *pace, l limit.Limiter) limit.Limiter
 	case none:
 		return l
 	case b.member != nil:
-		s := b.borrow(now, p, l)
+		s := b.shared(now, p, l)
 		if !known && b.class.bucketOf == nil {
 			s.owe(now, p, &b.class.pace)
 			b.erase(now)
@@ -169,19 +169,19 @@ func (p *pace) part() int64 {
 	return max(part, 1)
 }
 
-// bare implements borrower.
+// bare implements backed.
 func (l *leased) bare() limit.Limiter { return l.Limiter }
 
-// idle implements borrower. What no item may use, it does not ask for.
+// idle implements backed. What no item may use, it does not ask for.
 func (l *leased) idle(time.Time) {}
 
-// left implements borrower.
+// left implements backed.
 func (l *leased) left(time.Time) {}
 
-// over implements borrower.
+// over implements backed.
 func (l *leased) over() (at time.Time) { return at }
 
-// lost implements borrower.
+// lost implements backed.
 func (l *leased) lost(time.Time, int64) {}
 
 // Estimate implements limit.Estimator.

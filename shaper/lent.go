@@ -17,19 +17,19 @@ type lent struct {
 	gone          int64     // units that have left in the copy since then
 }
 
-// bare implements borrower.
+// bare implements backed.
 func (l *lent) bare() limit.Limiter { return l.Limiter }
 
-// idle implements borrower.
+// idle implements backed.
 func (l *lent) idle(time.Time) {}
 
-// left implements borrower.
+// left implements backed.
 func (l *lent) left(time.Time) {}
 
-// over implements borrower.
+// over implements backed.
 func (l *lent) over() (at time.Time) { return at }
 
-// lost implements borrower.
+// lost implements backed.
 func (l *lent) lost(time.Time, int64) {}
 
 // Next implements limit.Limiter.

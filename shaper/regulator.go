@@ -21,13 +21,13 @@ type regulator struct {
 	settler      limit.Settler   // limiter, if it is one
 	alone        bool            // nothing follows an item before it has left
 	estimator    limit.Estimator // limiter, if it is one
-	borrower     borrower        // limiter, if it is one
+	backed       backed          // limiter, if it is one
 	leavingSince time.Time       // since when an item is on its way out alone; zero: there is none
 }
 
-// A borrower is a limiter around another one, which it lets go on only with what it has
-// borrowed from outside the process.
-type borrower interface {
+// A backed limiter is one around another one, which it lets go on only with what the backing of the class has
+// given it.
+type backed interface {
 	bare() limit.Limiter
 	idle(now time.Time) // no item may leave that waits beneath the class
 	left(now time.Time) // the item that was charged last has left, if bare waits for that
@@ -52,7 +52,7 @@ type hastener interface {
 
 // bare returns the limiter without what is around it.
 func bare(l limit.Limiter) limit.Limiter {
-	if b, ok := l.(borrower); ok {
+	if b, ok := l.(backed); ok {
 		return b.bare()
 	}
 	return l
@@ -82,7 +82,7 @@ func (r *regulator) use(l limit.Limiter) {
 		r.leavingSince = time.Time{} // nobody waits for Left any more
 	}
 	r.estimator, _ = l.(limit.Estimator)
-	r.borrower, _ = l.(borrower)
+	r.backed, _ = l.(backed)
 }
 
 // takeOver returns a limiter for the next pace. It goes on from the limiter in force.
@@ -243,8 +243,8 @@ func (r *regulator) flow(withheld int) int64 {
 func (r *regulator) settle(now, then time.Time, n int64) {
 	r.leavingSince = time.Time{}
 	r.settler.Left(now, then, n)
-	if r.borrower != nil {
-		r.borrower.left(now)
+	if r.backed != nil {
+		r.backed.left(now)
 	}
 }
 
@@ -254,7 +254,7 @@ func (r *regulator) settle(now, then time.Time, n int64) {
 func (r *regulator) takeBack(now, then time.Time, units int64) {
 	r.regain(now)
 	limit.AmendWindows(bare(r.limiter), now, then, units)
-	if r.borrower != nil {
-		r.borrower.lost(then, -units)
+	if r.backed != nil {
+		r.backed.lost(then, -units)
 	}
 }

@@ -109,7 +109,7 @@ func (f *feed) isLate(now time.Time, patience time.Duration, k *contender) bool 
 // leavesAt reports whether the next item of a contender may leave at a time after now, apart from the limits above it.
 func (k *contender) leavesAt(now, at time.Time) bool {
 	n := k.upcoming()
-	if n.borrower != nil || n.asChild.head == nil {
+	if n.backed != nil || n.asChild.head == nil {
 		return false // somebody else decides when it leaves; or nothing waits
 	}
 	for cost := &n.asChild.head.Cost; ; n = n.parent.Load() {

@@ -32,8 +32,8 @@ type shared struct {
 	noted   bool      // the class is in node.overdue of its root
 }
 
-// borrow returns a shared limiter around l, which counts what this process lets out.
-func (b *backing) borrow(now time.Time, p *pace, l limit.Limiter) *shared {
+// shared returns a shared limiter around l, which counts what this process lets out.
+func (b *backing) shared(now time.Time, p *pace, l limit.Limiter) *shared {
 	c, key := b.class, b.key()
 	s := &shared{Limiter: l, member: b.member, class: c, wanted: -1}
 	var parts []limit.Limiter
@@ -69,7 +69,7 @@ func (s *shared) owe(now time.Time, p, old *pace) {
 	}
 }
 
-// bare implements borrower.
+// bare implements backed.
 func (s *shared) bare() limit.Limiter { return s.Limiter }
 
 // Next implements limit.Limiter. Unlike Next of other limiters, it changes something: it tells
@@ -94,21 +94,21 @@ func (s *shared) Next(now time.Time, ahead, n int64) time.Time {
 // reload may have made that sooner.
 const holdPatience = time.Second
 
-// idle implements borrower.
+// idle implements backed.
 func (s *shared) idle(now time.Time) {
 	if !s.class.pace.closed.Contains(now) {
 		s.ask(now, 1)
 	}
 }
 
-// left implements borrower.
+// left implements backed.
 func (s *shared) left(now time.Time) {
 	for _, b := range s.budgets {
 		b.Left(now)
 	}
 }
 
-// over implements borrower.
+// over implements backed.
 func (s *shared) over() (at time.Time) {
 	for _, b := range s.budgets {
 		at = earlierKnown(at, b.Over())
@@ -116,7 +116,7 @@ func (s *shared) over() (at time.Time) {
 	return at
 }
 
-// lost implements borrower.
+// lost implements backed.
 func (s *shared) lost(then time.Time, n int64) {
 	for _, b := range s.budgets {
 		b.Lost(then, n)
