@@ -33,7 +33,7 @@ type dialling struct {
 func (d *dialling) drive() {
 	switch t := d.session; t.stage {
 	case queued:
-		if t.permit.Held() {
+		if t.permit.IsOpen() {
 			t.permit.taken()
 			d.tryAddress()
 		}

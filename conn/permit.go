@@ -47,7 +47,7 @@ func (p *permit) acquire() bool {
 // wait ends the session if it has no permit when so much time has passed.
 func (p *permit) wait(most time.Duration, reason stats.Reason) {
 	p.most.after(most, p.session, func() {
-		if !p.Held() { // otherwise its driver is about to be driven
+		if !p.IsOpen() { // otherwise its driver is about to be driven
 			p.session.up.refuse(reason)
 		}
 	})

@@ -188,7 +188,7 @@ func TestPermitsOfAClassThatIsGone(t *testing.T) {
 			one.Move(s.Class("other"))
 		}
 		letIn(gone)
-		wantHeld(t, all, true, false)
+		wantOpen(t, all, true, false)
 	}, one, other)
 }
 

@@ -430,11 +430,11 @@ func TestKeysHavePermits(t *testing.T) {
 		t.Errorf("%d sessions, want 2", n)
 	}
 	held[0].Release()
-	wantHeld(t, held, false, true)
+	wantOpen(t, held, false, true)
 	conf := perSource(10, withPermits(leakyClass("10 connections/s"), 2))
 	more := take(t, a, 1, 0)
 	c.Set(start, conf)
-	wantHeld(t, more, true)
+	wantOpen(t, more, true)
 }
 
 // TestKeysLive joins and quits in many goroutines while the rate changes and the class

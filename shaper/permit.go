@@ -21,7 +21,7 @@ type Permit struct {
 	owner PermitOwner
 
 	// Guarded by the lock of the tree; see class.
-	held          bool                  // the session has its permit
+	isOpen        bool                  // the session has its permit
 	waitsIn       *permits              // where it waits; each class beneath has admitted it; nil: it does not wait
 	place         leaky.Element[Permit] // its place in waitsIn.waiters
 	shadowPermits []*Permit             // in the shadows of the classes on the path
@@ -65,19 +65,19 @@ func (s *Permit) Give(class *Class) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer class.lock().mu.Unlock()
-	s.class, s.held = class, true
+	s.class, s.isOpen = class, true
 	class.permits.count(1)
 }
 
-// Held reports whether the session has its permit.
-func (s *Permit) Held() bool {
+// IsOpen reports whether the session has its permit.
+func (s *Permit) IsOpen() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.class == nil {
 		return false
 	}
 	defer s.class.lock().mu.Unlock()
-	return s.held
+	return s.isOpen
 }
 
 // Release gives up the permit, or stops waiting for it. A second call does nothing.
@@ -104,8 +104,8 @@ func (s *Permit) Move(class *Class) {
 		return
 	}
 	root := s.class.lock()
-	held := s.held
-	if held {
+	isOpen := s.isOpen
+	if isOpen {
 		root.mu.Unlock()
 		root = class.lock() // the new classes admit it first, so that nobody takes its permit of those above both
 		class.permits.count(1)
@@ -119,7 +119,7 @@ func (s *Permit) Move(class *Class) {
 	s.class = class
 	root = class.lock()
 	defer root.mu.Unlock()
-	if s.held = held; !held && s.climb(&class.permits) {
+	if s.isOpen = isOpen; !isOpen && s.climb(&class.permits) {
 		defer s.owner.Acquired()
 	}
 }
@@ -139,7 +139,7 @@ func (s *Permit) climb(p *permits) bool {
 		}
 		p.admitted++
 	}
-	s.held = true
+	s.isOpen = true
 	s.class.permits.countOpen(1)
 	return true
 }
@@ -172,13 +172,13 @@ func (s *Permit) release() (next []*Permit) {
 		permit.Release()
 	}
 	s.shadowPermits = nil
-	if s.held {
+	if s.isOpen {
 		s.class.permits.count(-1)
 	} else {
 		s.leaveQueue()
 		s.class.permits.countAdmitted(-1, s.waitsIn)
 	}
-	s.held, s.waitsIn = false, nil
+	s.isOpen, s.waitsIn = false, nil
 	return s.class.permits.admit()
 }
 

@@ -49,11 +49,11 @@ func take(t *testing.T, class *Class, n, had int) (all []*waiter) {
 	return all
 }
 
-func wantHeld(t *testing.T, all []*waiter, held ...bool) {
+func wantOpen(t *testing.T, all []*waiter, open ...bool) {
 	t.Helper()
 	for i, s := range all {
-		if s.Held() != held[i] {
-			t.Errorf("Held of permit %d is %v", i, s.Held())
+		if s.IsOpen() != open[i] {
+			t.Errorf("IsOpen of permit %d is %v", i, s.IsOpen())
 		}
 	}
 }
@@ -85,7 +85,7 @@ func TestWaitsForAPermitOfABucket(t *testing.T) {
 	}
 	open[0].Release() // the first gets a permit
 	second.Move(other)
-	wantHeld(t, []*waiter{first, second}, true, true)
+	wantOpen(t, []*waiter{first, second}, true, true)
 	holds(t, c.Status().Waits(start), "", "", 0)
 	if w := c.Status().Why(start); w.Sessions != 0 || len(w.Path) != 0 {
 		t.Errorf("nobody waits: %+v", w)
@@ -96,14 +96,14 @@ func TestPermitsOfAClass(t *testing.T) {
 	_, a, _ := threePermits()
 	all := take(t, a, 4, 2)
 	all[0].Release()
-	wantHeld(t, all, false, true, true, false)
+	wantOpen(t, all, false, true, true, false)
 	if all[2].told != 1 || all[3].told != 0 {
 		t.Errorf("two owners are told %d and %d times", all[2].told, all[3].told)
 	}
 	all[3].Release() // stops waiting
 	all[1].Release()
 	all[0].Release() // does nothing the second time
-	wantHeld(t, all, false, false, true, false)
+	wantOpen(t, all, false, false, true, false)
 	take(t, a, 2, 1)
 }
 
@@ -115,13 +115,13 @@ func TestPermitsOfAParent(t *testing.T) {
 	inB := take(t, b, 3, 2)
 	last := take(t, parent, 1, 0)
 	inA[0].Release() // now the third of a too waits only for the parent
-	wantHeld(t, inA, false, true, false)
-	wantHeld(t, inB, true, true, true)
+	wantOpen(t, inA, false, true, false)
+	wantOpen(t, inB, true, true, true)
 	inB[0].Release()
-	wantHeld(t, last, true)
-	wantHeld(t, inA, false, true, false)
+	wantOpen(t, last, true)
+	wantOpen(t, inA, false, true, false)
 	inA[1].Release()
-	wantHeld(t, inA, false, false, true)
+	wantOpen(t, inA, false, false, true)
 }
 
 // More permits, or no bound, take effect at once. Fewer permits throw nobody out.
@@ -129,13 +129,13 @@ func TestPermitsAreSet(t *testing.T) {
 	_, a, _ := threePermits()
 	all := take(t, a, 6, 2)
 	a.Set(start, withPermits(a.Policy(), 3))
-	wantHeld(t, all, true, true, true, false, false, false)
+	wantOpen(t, all, true, true, true, false, false, false)
 	a.Set(start, withPermits(a.Policy(), 1))
 	all[0].Release()
 	all[1].Release()
-	wantHeld(t, all, false, false, true, false, false, false)
+	wantOpen(t, all, false, false, true, false, false, false)
 	a.Set(start, withPermits(a.Policy(), 0))
-	wantHeld(t, all, false, false, true, true, true, true) // as many as the parent has permits
+	wantOpen(t, all, false, false, true, true, true, true) // as many as the parent has permits
 }
 
 func TestPermitMoves(t *testing.T) {
@@ -143,14 +143,14 @@ func TestPermitMoves(t *testing.T) {
 	all := take(t, a, 3, 2)
 	full := take(t, b, 2, 2) // the parent is full too
 	all[0].Move(b)           // gets a permit there although none is free; its permit in a is free, but none of the parent
-	wantHeld(t, all, true, true, false)
+	wantOpen(t, all, true, true, false)
 	full[0].Release()
-	wantHeld(t, all, true, true, true)
+	wantOpen(t, all, true, true, true)
 	elsewhere := NewClass(start, withPermits(leakyClass("1MB/s"), 1))
 	for _, s := range all {
 		s.Move(elsewhere)
 	}
-	wantHeld(t, all, true, true, true)
+	wantOpen(t, all, true, true, true)
 	take(t, elsewhere, 1, 0)
 	take(t, a, 2, 2)
 }
@@ -170,8 +170,8 @@ func TestPermitsOnReload(t *testing.T) {
 	all := take(t, s.Class("a"), 2, 1)
 	other := take(t, s.Class("b"), 1, 0)
 	s.Apply(confs("two"))
-	wantHeld(t, all, true, true)
-	wantHeld(t, other, true)
+	wantOpen(t, all, true, true)
+	wantOpen(t, other, true)
 	take(t, s.Class("a"), 2, 1)
 }
 
@@ -219,20 +219,20 @@ func holdPermits(t *rapid.T, all []*waiter, classes []*Class) {
 	open, admitted := map[*Class]int{}, map[*Class]int{}
 	waits, queued := map[*Class]bool{}, map[*Class]int{}
 	for _, s := range all {
-		if !s.Held() {
+		if !s.IsOpen() {
 			queued[s.waitsIn.of]++
 		}
 		switch {
-		case s.Held() && waits[s.class]:
+		case s.IsOpen() && waits[s.class]:
 			t.Fatalf("a session has overtaken another one in %s", s.class.Name())
-		case s.Held():
+		case s.IsOpen():
 		case !s.waitsIn.isFull():
 			t.Fatalf("a session waits for %s, which has room", s.waitsIn.of.Name())
 		default:
 			waits[s.class] = true
 		}
 		for c := s.class; c != nil && &c.permits != s.waitsIn; c = c.Parent() {
-			if admitted[c]++; s.Held() {
+			if admitted[c]++; s.IsOpen() {
 				open[c]++
 			}
 		}
@@ -294,9 +294,9 @@ func TestPermitsInOrder(t *testing.T) {
 	above[0].Release()      // the third of b gets its permit
 	inB = append(inB, take(t, b, 1, 0)...)
 	above[1].Release() // nobody gets its permit: b is full
-	wantHeld(t, inB, true, true, true, false, false)
+	wantOpen(t, inB, true, true, true, false, false)
 	inB[0].Release()
-	wantHeld(t, inB, false, true, true, true, false)
+	wantOpen(t, inB, false, true, true, true, false)
 }
 
 // A removed class gives no permits while sessions are moved out of it. Then those that stay
@@ -312,13 +312,13 @@ func TestPermitsOfARemovedClass(t *testing.T) {
 	all = append(all, take(t, s.Class("one"), 3, 0)...)
 	child.Parent = ""
 	removed := s.Apply([]policy.Class{other, child})
-	wantHeld(t, all, true, false, false, false)
+	wantOpen(t, all, true, false, false, false)
 	for _, one := range all[:3] {
 		one.Move(s.Class("other"))
 	}
-	wantHeld(t, all, true, true, false, false)
+	wantOpen(t, all, true, true, false, false)
 	removed[0].LetIn()
-	wantHeld(t, all, true, true, false, true)
+	wantOpen(t, all, true, true, false, true)
 }
 
 // A session that moves from one child to another frees nothing in their parent for others.
@@ -327,9 +327,9 @@ func TestPermitMovesBeneathAParent(t *testing.T) {
 	all := append(take(t, a, 2, 2), take(t, b, 2, 2)...)
 	waits := take(t, parent, 1, 0)
 	all[0].Move(b)
-	wantHeld(t, waits, false)
+	wantOpen(t, waits, false)
 	all[1].Release()
-	wantHeld(t, waits, true)
+	wantOpen(t, waits, true)
 }
 
 // TestPermitsConcurrently takes, moves and releases permits in many goroutines while bounds

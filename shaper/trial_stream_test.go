@@ -145,7 +145,7 @@ func (x *relayed) begin() {
 		x.end()
 	case conf.MaxWait > 0:
 		x.proxy.plan(x.proxy.now.Add(time.Duration(conf.MaxWait)), func() {
-			if !x.permit.Held() && !x.over {
+			if !x.permit.IsOpen() && !x.over {
 				x.class.tally.lose(stats.MaxWait, &Cost{})
 				x.end()
 			}
