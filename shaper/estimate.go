@@ -36,7 +36,7 @@ func (e Estimate) Place(now time.Time, cost Cost) (position int, wait time.Durat
 	c := e.class
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	return c.queue.Len() + 1, forecastAt(now, c).leaves(&cost).Sub(now)
+	return c.queue.Len() + 1, max(forecastAt(now, c).leaves(&cost).Sub(now), 0)
 }
 
 // Drain returns what waits in the queues of the class, of its buckets and groups, in the unit of

@@ -355,3 +355,12 @@ func TestForecastOfABucketBesideSiblings(t *testing.T) {
 		}
 	}
 }
+
+// What may leave at once does not wait, also if its limit has let it leave long ago.
+func TestPlaceOfWhatLeavesAtOnce(t *testing.T) {
+	c := NewClass(start, leakyClass("1 messages/s"))
+	enter(t, c, 0, Leaves, message(1))
+	if position, wait := c.Estimate().Place(at(10*second), message(1).Cost); position != 1 || wait != 0 {
+		t.Errorf("the place is %d, and the wait %v, want 1 and none", position, wait)
+	}
+}
