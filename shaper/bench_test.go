@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"shaper/policy"
+	"shaper/unit"
 )
 
 func wantNoAllocs(t *testing.T, what string, f func()) {
@@ -199,5 +200,60 @@ func BenchmarkEnterBlocked(b *testing.B) {
 	for b.Loop() {
 		c.Enter(start, it)
 		c.Cancel(start, it)
+	}
+}
+
+// deep returns classes at the bottom of eight levels: one with a queue, and one with a hundred buckets. On each level, some siblings and
+// such buckets borrow, too.
+func deep(siblings int) (c, keys *Class) {
+	confs := []policy.Class{named("0", withQueue(classBy(policy.GCRA, "100 messages/s"), 10_000, 0))}
+	for level := 1; level < 8; level++ {
+		borrows := func(name string) policy.Class {
+			conf := withQueue(classBy(policy.GCRA, "1 messages/min"), 10_000, 0)
+			return ceiling("100 messages/s", under(strconv.Itoa(level-1), named(name, conf)))
+		}
+		name := strconv.Itoa(level)
+		confs = append(confs, borrows(name), perSource(101, borrows("keys"+name)))
+		for i := range siblings {
+			confs = append(confs, borrows(name+"-"+strconv.Itoa(i)))
+		}
+	}
+	for _, one := range NewTree(start, confs) {
+		switch {
+		case one.keys != nil:
+			keys = one
+			fill(keys, 100)
+		case one.feed == nil:
+			c = one
+			for range 100 {
+				c.Enter(start, message(1))
+			}
+		}
+	}
+	return c, keys
+}
+
+// BenchmarkEstimateInADeepTree asks for what borrows while the tree is locked: of few siblings in all, a forecast looks at each.
+func BenchmarkEstimateInADeepTree(b *testing.B) {
+	for _, siblings := range []int{2, 50} {
+		name := strconv.Itoa(siblings)
+		c, keys := deep(siblings)
+		c.conf.MaxWait = unit.Duration(second)
+		it := message(1)
+		b.Run(name+"/Enter", func(b *testing.B) {
+			for b.Loop() {
+				c.Enter(start, it)
+			}
+		})
+		b.Run(name+"/Retry", func(b *testing.B) {
+			for b.Loop() {
+				c.Estimate().Retry(start, it.Cost)
+			}
+		})
+		b.Run(name+"/Drain", func(b *testing.B) {
+			for b.Loop() {
+				keys.Estimate().Drain(start)
+			}
+		})
 	}
 }

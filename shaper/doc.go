@@ -64,6 +64,7 @@
 //	count         counters, for a class and those above it
 //	forecast      estimates the departure of one item
 //	tail          what waits in the queue of a class before its last item
+//	race          when an item leaves that competes with all that waits on its path
 //	turns         what has its turn before an item
 //	standstill    what waits in a class and cannot leave before a time
 //	group         the groups of a class

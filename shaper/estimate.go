@@ -46,11 +46,11 @@ func (e Estimate) Place(now time.Time, cost Cost) (position int, wait time.Durat
 func (e Estimate) Drain(now time.Time) (cost int64, drain time.Duration) {
 	c := e.class
 	defer c.lock().mu.Unlock()
-	held := standstills{}
+	held, allLeave := standstills{}, allLeave(now, c)
 	withWaiting(c, func(c *Class) {
 		cost += c.queueCost
 		f := forecastAt(now, c)
-		f.held = held
+		f.held, f.allLeave = held, allLeave
 		drain = max(drain, f.drained().Sub(now))
 	})
 	if c.keys != nil {

@@ -78,6 +78,14 @@ func (k *contender) compete(priority int, weight int64) {
 	}
 }
 
+// contestedBy returns the class for which the contender competes; nil if it is a root.
+func (k *contender) contestedBy() *node {
+	if k.isQueue {
+		return k.node
+	}
+	return k.node.parent.Load()
+}
+
 // refresh brings head up to date: the next item of the queue, or of the class and all beneath it.
 func (k *contender) refresh(now time.Time) {
 	if n := k.node; k.isQueue || n.feed == nil {
@@ -216,6 +224,14 @@ func (f *feed) some(yield func(*node) bool) {
 			return
 		}
 	}
+}
+
+// waiting returns how many contenders have something to send, now or later: not less than half of them. It counts no buckets.
+func (f *feed) waiting() int64 {
+	if f.depths != nil {
+		return 0
+	}
+	return max(f.seated(borrowing), int64(len(f.changes)))
 }
 
 // lag returns by how much the next turn of a contender in a band begins after the latest turn did, in units of

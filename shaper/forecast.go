@@ -8,15 +8,16 @@ import (
 )
 
 // A forecast estimates when something leaves that waits at a node, or comes to it at now.
-// max_wait and Estimate use it. It asks four questions, each of all classes on the path:
+// max_wait and Estimate use it. It asks five questions, each of all classes on the path:
 //
-//	limits   when have the limits let out what waits before it in its own queue?
-//	assured  when has its turn come if its class gets what it is assured, and no more?
-//	last     when has each class sent all that waits in it and beneath it?
-//	goes on  when do pauses, closed times and quiet hours end, and what remains then?
+//	limits     when have the limits let out what waits before it in its own queue?
+//	assured    when has its turn come if its class gets what it is assured, and no more?
+//	last       when has each class sent all that waits in it and beneath it?
+//	competing  when has its turn come if its class also borrows, as the rule says?
+//	goes on    when do pauses, closed times and quiet hours end, and what remains then?
 //
-// The item leaves no sooner than by limits. If that is not its turn yet, it leaves at the sooner of assured
-// and last. What stands still begins when it goes on.
+// The item leaves no sooner than by limits. If that is not its turn yet, it leaves at the soonest of assured, last
+// and competing. What stands still begins when it goes on.
 //
 // So no estimate is later than all that waits takes to leave, and none is earlier than the item's own queue takes alone;
 // TestForecastOfARandomTree plays trees to see that. An estimate may be early in three cases: limits hold items up in turn, a
@@ -29,11 +30,25 @@ type forecast struct {
 	now  time.Time
 	held standstills // of several forecasts at one moment; nil: this one is alone
 	most time.Time   // an item that leaves later is refused, however late; zero: no bound
+	// allLeave is what allLeave returns for the class that has the bucket; zero: not known.
+	allLeave time.Time
 }
 
 // forecastAt returns a forecast of what comes to a class at now, or waits there.
 func forecastAt(now time.Time, c *Class) forecast {
 	return forecast{tail: tail{node: &c.node}, now: now}
+}
+
+// allLeave estimates when all that waits in a class with buckets has left the classes above, in one race for all of it. It is zero if the
+// class has no buckets, if these compete beneath the buckets of the class above, or if a class above pauses.
+func allLeave(now time.Time, c *Class) (at time.Time) {
+	f := forecastAt(now, c)
+	if c.keys == nil || c.keys.above != nil || f.resumes(&oneOfEach).After(now) {
+		return at
+	}
+	r := race{begins: now, first: &c.asChild, units: c.waitingCost.in(c.kind)}
+	r.look(f.allWaiting)
+	return r.between(now, later(now, f.last(now, f.allWaiting, &Cost{})), &Cost{})
 }
 
 // drained estimates when the last item of the queue leaves, in which something waits.
@@ -84,9 +99,34 @@ func (f forecast) behindHeld(until time.Time, cost *Cost) time.Time {
 func (f forecast) behind(now time.Time, waiting func(*node) still, cost *Cost) time.Time {
 	at := f.limits(now, f.parts(), 0, cost)
 	if assured := f.assured(now, cost); assured.After(at) {
-		at = later(at, earlier(assured, f.last(now, waiting, cost)))
+		at = later(at, f.competing(now, waiting, at, earlier(assured, f.last(now, waiting, cost)), cost))
 	}
 	return at
+}
+
+// competing returns when the item leaves if its class also borrows: from a time on, and at the latest at another one. If it may as
+// well leave at that, competing does not look; and if there is a bound, it only asks on which side of it the item leaves.
+func (f forecast) competing(now time.Time, waiting func(*node) still, from, latest time.Time, cost *Cost) time.Time {
+	switch {
+	case !latest.After(later(from, f.most)):
+		return latest
+	case now.Equal(f.now) && !f.allLeave.IsZero():
+		return earlier(latest, f.allLeave)
+	}
+	r := race{begins: now, first: f.competitor(), units: f.ahead()}
+	r.look(waiting)
+	if !f.most.IsZero() {
+		return earlier(latest, r.leaves(f.most, cost))
+	}
+	return r.between(from, latest, cost)
+}
+
+// competitor returns what takes part for the item: its class or, if that has children, the queue of the class.
+func (f forecast) competitor() *contender {
+	if f.node.feed != nil {
+		return &f.node.ownQueue
+	}
+	return &f.node.asChild
 }
 
 // limits returns when the limits on the path let the item leave behind so many parts of its queue, and behind so much of what

@@ -23,23 +23,28 @@ type turn struct {
 // leaves returns when the limits of the classes above that of the buckets let the item leave. Before it leaves what comes first in
 // the other buckets, and what the rivals of each class on the path let leave.
 func (t *turn) leaves(now time.Time, cost *Cost) (at time.Time) {
-	c := t.keys.class
-	others, items := c.waitingCost, c.waiting
-	if t.bucket != nil {
-		own := t.bucket.waitingCost.negative()
-		others.add(&own)
-		items -= t.bucket.waiting
-	}
-	total := max(others.in(c.kind), items) // as in line.depth
-	ahead := min(t.ahead(now, items, total), total)
-	child := &c.node
+	child := &t.keys.class.node
+	others := t.others(now, t.before.in(child.kind))
 	for x := child.parent.Load(); x != nil; x = x.parent.Load() {
-		n := t.before.in(x.kind) + portion(others.in(x.kind), ahead, total)
+		n := t.before.in(x.kind) + others.in(x.kind)
 		n += contest{now, x, child}.letting(n + cost.In(x.kind))
 		at = later(at, x.follows(now, n, cost.In(x.kind)))
 		child = x
 	}
 	return at
+}
+
+// others returns what the other buckets let leave before the turn, if so much is before the item in its bucket.
+func (t *turn) others(now time.Time, before int64) sum {
+	c := t.keys.class
+	all, items := c.waitingCost, c.waiting
+	if t.bucket != nil {
+		own := t.bucket.waitingCost.negative()
+		all.add(&own)
+		items -= t.bucket.waiting
+	}
+	total := max(all.in(c.kind), items) // as in line.depth
+	return all.part(min(t.ahead(now, before, items, total), total), total)
 }
 
 // A contest is that of a child of a class with its rivals: the siblings that have turns before it, although the child is within
@@ -99,25 +104,36 @@ func (c contest) before(units int64) (all sum) {
 // class, and assumes that what leaves costs the same as what waits. A child that does not borrow leaves its gap idle until
 // the class is free.
 func (c contest) assured(s *node, rate float64) float64 {
-	own, buckets, borrows := s.pace.assured.PerSecond(), 1, s.pace.borrows
-	if k := s.class.keys; k != nil {
-		buckets, borrows = k.waiting.Len(), k.pace.borrows
-	}
-	own *= float64(s.waitingCost.in(c.class.kind)) / float64(max(s.waitingCost.in(s.kind), 1))
-	if !borrows && s.pace.atOnce == 1 {
+	own := s.pace.assured.PerSecond() * float64(s.waitingCost.in(c.class.kind)) / float64(max(s.waitingCost.in(s.kind), 1))
+	if !mayBorrow(s) && s.pace.atOnce == 1 {
 		own = rate / math.Ceil(rate/own)
 	}
-	return own * float64(buckets)
+	return own * bucketsOf(s)
 }
 
-// ahead returns what the other buckets let leave before the turn, if so many items wait in them that cost total
-// together.
+// bucketsOf returns in how many buckets of a class something waits; 1 if it has no buckets.
+func bucketsOf(n *node) float64 {
+	if k := n.class.keys; k != nil {
+		return float64(k.waiting.Len())
+	}
+	return 1
+}
+
+// mayBorrow reports whether a child may borrow, or its buckets may.
+func mayBorrow(s *node) bool {
+	if k := s.class.keys; k != nil {
+		return k.pace.borrows
+	}
+	return s.pace.borrows
+}
+
+// ahead is others in the unit of the class, if so many items wait in the other buckets that cost total together.
 //
 // Each of them lets as much leave as waits before the item. One that has a seat in the band of the turn lets more
 // leave: as much as the turn of the bucket comes after the present one, and about an item at least. None lets
 // more leave than it has. While some recipients have quiet hours, it is not known in how many buckets all that
 // waits is for these, so only the part counts that has a seat.
-func (t *turn) ahead(now time.Time, items, total int64) int64 {
+func (t *turn) ahead(now time.Time, before, items, total int64) int64 {
 	if items == 0 {
 		return 0
 	}
@@ -136,7 +152,7 @@ func (t *turn) ahead(now time.Time, items, total int64) int64 {
 		defer f.depths.count(b.depth, 1)
 	}
 	ready = min(ready, busy)
-	before, more := t.before.in(k.class.kind), max(f.lag(t.band, priority, contends), (total+items-1)/items)
+	more := max(f.lag(t.band, priority, contends), (total+items-1)/items)
 	all := f.depths.upTo(before, total)
 	rest := f.depths.upTo(before+more, total) - all
 	if anyIsQuiet(now, k.conf.Quieted) {
