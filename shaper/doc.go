@@ -69,6 +69,7 @@
 //	standstill    what waits in a class and cannot leave before a time
 //	group         the groups of a class
 //	charge        charges a departure to each class on its path
+//	ascent        since when classes are above another one
 //	tree          the place of a class in its tree, and the lock of the tree
 //	feed, reserve  who is next among those that compete for a class, and for whom the class stays free
 //	ring          turns, by weight

@@ -103,8 +103,8 @@ func learned(now time.Time, n *node, refused bool) {
 // Settle corrects what was charged for an item that has left the class at the time then. more is
 // what it costs beyond that, in each unit; a negative number is given back. A class on the path gives
 // back no more than its limits still count (see limit.Amend), and nothing if the class came beneath
-// it only after then: it was not charged. What concerns a class that a reload has replaced also
-// concerns its heir.
+// it only after then: it was not charged, unless it goes on from a class that was. What concerns a class that a
+// reload has replaced also concerns its heir.
 func (p Provider) Settle(now, then time.Time, more Cost) {
 	correction{then, false}.settle(now, p.class, false, &more)
 }
@@ -137,9 +137,8 @@ func (d correction) settle(now time.Time, c *Class, alone bool, more *Cost) {
 func (d correction) amendPath(now time.Time, c *Class, alone bool, more *Cost) (heirs []*Class) {
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	moved := time.Time{} // the latest move beneath n
 	for n := &c.node; n != nil; n = n.parent.Load() {
-		if units := more.In(n.kind); units > 0 || units < 0 && d.then.After(moved) {
+		if units := more.In(n.kind); units > 0 || units < 0 && d.then.After(c.risenTo(n)) {
 			if d.again {
 				n.takeBack(now, d.then, units)
 			} else {
@@ -152,7 +151,6 @@ func (d correction) amendPath(now time.Time, c *Class, alone bool, more *Cost) (
 		if alone {
 			break
 		}
-		moved = later(moved, n.movedAt)
 	}
 	c.update(now)
 	root.wake(now)

@@ -1,6 +1,7 @@
 package shaper
 
 import (
+	"sort"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,4 +62,75 @@ func TestReloadMovesAnItemOnItsWay(t *testing.T) {
 		left("the next of the old parent", inP, leaveMargin+100*time.Millisecond)
 		left("the next of the new parent", inQ, 305*time.Millisecond)
 	})
+}
+
+// An account that goes on above a class that a reload replaces, or above two between which a class moves, has been charged for what left
+// before. So it gets back what that turns out not to cost, and so does a class that goes on from where another one was. A new limit and
+// a new parent get nothing back.
+func TestReloadCorrectsAnAccountThatGoesOn(t *testing.T) {
+	hundred := classBy(policy.FixedWindow, "100 messages/h")
+	parent := func(conf policy.Class) policy.Class { return under("account", named("parent", conf)) }
+	quiet := parent(hundred)
+	quiet.Quieted = make([]policy.QuietGroup, 1)
+	first := []policy.Class{named("account", hundred), named("other", hundred), parent(hundred), named("child", under("parent", hundred))}
+	for name, c := range map[string]struct {
+		next            []policy.Class
+		account, parent int64 // how much each has charged in the end; of the parent, if it counts messages
+	}{
+		"the parent counts another unit": {[]policy.Class{first[0], parent(classBy(policy.FixedWindow, "100 packets/h")), first[3]}, 10, 0},
+		"the parent has other groups":    {[]policy.Class{first[0], quiet, first[3]}, 10, 10},
+		"a class comes between":          {append([]policy.Class{under("parent", named("new", hundred)), under("new", first[3])}, first[:3]...), 10, 10},
+		"the parent goes":                {[]policy.Class{first[0], under("account", first[3])}, 10, 0},
+		"another account":                {[]policy.Class{first[0], first[1], under("other", named("parent", hundred)), first[3]}, 60, 10},
+	} {
+		inBubble(t, func(t *testing.T, s *Shaper) {
+			account, child, left := s.Class("account"), s.Class("child"), time.Now()
+			if !child.Pass(left, Cost{Messages: 60}) {
+				t.Fatal("nothing leaves")
+			}
+			time.Sleep(second)
+			s.Apply(c.next)
+			s.Apply(c.next)
+			time.Sleep(second)
+			child.Provider().Settle(time.Now(), left, Cost{Messages: -50})
+			if got := chargedOf(account, 100); got != c.account {
+				t.Errorf("%s: the account has charged %d, want %d", name, got, c.account)
+			}
+			if p := s.Class("parent"); c.parent > 0 && chargedOf(p, 100) != c.parent {
+				t.Errorf("%s: the parent has charged %d, want %d", name, chargedOf(p, 100), c.parent)
+			}
+		}, first...)
+	}
+}
+
+// A class that is replaced and moves to another account in one reload goes on beneath an account that has charged nothing.
+func TestReloadMovesAnHeirToAnotherAccount(t *testing.T) {
+	hundred := classBy(policy.FixedWindow, "100 messages/h")
+	first := []policy.Class{named("account", hundred), named("other", hundred), under("account", named("parent", hundred)), named("child", under("parent", hundred))}
+	quieted := named("parent", hundred)
+	quieted.Quieted = make([]policy.QuietGroup, 1)
+	for name, parent := range map[string]policy.Class{
+		"unit": named("parent", classBy(policy.FixedWindow, "100 packets/h")), "groups": quieted,
+	} {
+		inBubble(t, func(t *testing.T, s *Shaper) {
+			child, left := s.Class("child"), time.Now()
+			other := s.Class("other")
+			if !child.Pass(left, Cost{Messages: 60}) || !other.Pass(left, Cost{Messages: 60}) {
+				t.Fatal("nothing leaves")
+			}
+			time.Sleep(second)
+			s.Apply([]policy.Class{first[0], first[1], under("other", parent), first[3]})
+			time.Sleep(second)
+			child.Provider().Settle(time.Now(), left, Cost{Messages: -50})
+			if got := chargedOf(other, 100); got != 60 {
+				t.Errorf("%s: the other account has charged %d, want 60", name, got)
+			}
+		}, first...)
+	}
+}
+
+// chargedOf returns what a window of so many units has charged.
+func chargedOf(c *Class, units int64) int64 {
+	now := time.Now()
+	return int64(sort.Search(int(units), func(n int) bool { return !c.allowedAt(now, units-int64(n)).After(now) }))
 }

@@ -172,10 +172,11 @@ func (s *Shaper) Apply(confs []policy.Class) (gone []*Class) {
 	for _, c := range back {
 		old[c.name] = c
 	}
+	known := maps.Clone(old)
 	s.adopt(now, confs, old)
 	removed := slices.Collect(maps.Values(old))
 	gone = s.remove(now, removed)
-	s.move(now, append(s.moves(confs), s.movesOfGone()...))
+	s.move(now, append(s.moves(confs, known), s.movesOfGone()...))
 	for _, c := range removed { // what is in flight of their children has moved with these
 		if c.heir != nil {
 			begin(now, c)
@@ -292,14 +293,18 @@ func (s *Shaper) forget(now time.Time) {
 type move struct {
 	class, parent *Class // parent is nil for none
 	conf          policy.Class
+	was           *Class // class itself, or the one from which it goes on; nil: nothing has left it yet
 }
 
-// moves returns the moves that a policy makes necessary. The caller holds mu.
-func (s *Shaper) moves(confs []policy.Class) (moves []move) {
+// moves returns the moves that a policy makes necessary. known are the classes before. The caller holds mu.
+func (s *Shaper) moves(confs []policy.Class, known map[string]*Class) (moves []move) {
 	for i := range confs {
-		m := move{s.classes[confs[i].Name], parentOf(&confs[i], s.classes), confs[i]}
-		if m.class.Parent() != m.parent {
-			moves = append(moves, m)
+		c, was := s.classes[confs[i].Name], known[confs[i].Name]
+		if was != nil && was != c && was.heir != c {
+			was = nil
+		}
+		if parent := parentOf(&confs[i], s.classes); parent != c.Parent() {
+			moves = append(moves, move{c, parent, confs[i], was})
 		}
 	}
 	return moves
@@ -316,7 +321,7 @@ func (s *Shaper) movesOfGone() (moves []move) {
 			continue
 		}
 		if next := s.classes[p.name]; next != nil && next != p && next.keys == nil {
-			moves = append(moves, move{c, next, c.Policy()})
+			moves = append(moves, move{c, next, c.Policy(), c})
 		}
 	}
 	return moves
@@ -332,6 +337,12 @@ func (s *Shaper) move(now time.Time, moves []move) {
 		defer root.mu.Unlock()
 		now = later(now, root.latest) // something may have left while Apply waited for the locks
 	}
+	before := make([]ancestors, len(moves))
+	for i, m := range moves {
+		if m.was != nil {
+			before[i] = ancestorsOf(&m.was.node)
+		}
+	}
 	for _, m := range moves {
 		if m.class.Parent() != nil {
 			detach(now, m.class)
@@ -339,11 +350,15 @@ func (s *Shaper) move(now time.Time, moves []move) {
 		m.class.set(now, m.conf)
 	}
 	for _, m := range moves {
-		m.class.movedAt = now
 		if m.parent != nil {
 			attach(now, m.class, m.parent)
 		} else {
 			m.class.update(now)
+		}
+	}
+	for i, m := range moves {
+		if m.was != nil {
+			before[i].rise(now, &m.class.node)
 		}
 	}
 	for root := range roots {

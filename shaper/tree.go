@@ -45,7 +45,7 @@ type node struct {
 	ownQueue contender // the queue of the class itself, which competes with its children
 	feed     *feed     // those that compete for the class; nil: it has no children
 	side     *node     // the class of a bucket beneath a bucket: it is not on the path, and what is in the bucket counts in it too; nil for all else
-	movedAt  time.Time // when it came under its parent: those above were not charged for what left before; zero: at first
+	ascent             // since when the classes above it are there
 }
 
 // A waker calls for departures when they are due.
