@@ -363,7 +363,11 @@ func (k *keys) isReusable(c *Class) bool {
 func (k *keys) close(now time.Time, c *Class) bucketState {
 	c.mu.Lock() // it becomes a root, whose mu others may lock
 	defer c.mu.Unlock()
+	above := c.parent.Load()
 	detach(now, c)
+	for ; above != nil; above = above.parent.Load() {
+		c.abandon(now, above)
+	}
 	state := bucketState{bare(c.endShadow(now).limiter), c.assured}
 	c.use(blocked{}) // also for items on their way out: what remains has another lock
 	c.shadow, c.conf.MaxWait = nil, 0

@@ -64,6 +64,25 @@ func TestReloadMovesAnItemOnItsWay(t *testing.T) {
 	})
 }
 
+// TestReloadBeneathAnItemOnItsWay replaces a class between one of which an item is on its way out, and an account. The account
+// still waits until that item has left.
+func TestReloadBeneathAnItemOnItsWay(t *testing.T) {
+	account, child := named("account", leakyClass("10 messages/s")), named("child", under("parent", leakyClass("1MB/s")))
+	parent := func(rate string) policy.Class { return under("account", named("parent", leakyClass(rate))) }
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		start := time.Now()
+		first, onItsWay := enters(s.Class("child"))
+		<-first
+		next, _ := enters(s.Class("child"))
+		s.Apply([]policy.Class{account, parent("100 packets/s"), child})
+		time.Sleep(second / 2)
+		onItsWay.Left(time.Now())
+		if left := (<-next).Sub(start); left != 600*ms {
+			t.Errorf("the next may leave after %v, want a gap after the first has left, 600ms", left)
+		}
+	}, account, parent("2MB/s"), child)
+}
+
 // An account that goes on above a class that a reload replaces, or above two between which a class moves, has been charged for what left
 // before. So it gets back what that turns out not to cost, and so does a class that goes on from where another one was. A new limit and
 // a new parent get nothing back.

@@ -357,12 +357,24 @@ func (s *Shaper) move(now time.Time, moves []move) {
 		}
 	}
 	for i, m := range moves {
-		if m.was != nil {
-			before[i].rise(now, &m.class.node)
-		}
+		m.rise(now, before[i])
 	}
 	for root := range roots {
 		root.root().wake(now)
+	}
+}
+
+// rise notes which of the ancestors before the class still has. The others do not wait any longer for an item of the class on its way
+// out. Of a class that another one replaces, nothing moves, so its ancestors go on waiting: they may be in a tree that is not locked.
+func (m *move) rise(now time.Time, before ancestors) {
+	if m.was == nil {
+		return
+	}
+	before.rise(now, &m.class.node)
+	for _, a := range before {
+		if m.was == m.class && !m.class.isBeneath(a.node) {
+			m.class.abandon(now, a.node)
+		}
 	}
 }
 

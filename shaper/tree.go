@@ -146,19 +146,23 @@ func moveOverdue(n, from, to *node) {
 	from.overdue = slices.DeleteFunc(from.overdue, func(c *Class) bool { return c.isBeneath(n) })
 }
 
-// leaveMargin is how long an item may still be on its way out when its class leaves its
-// parent. Left does not reach that parent any more.
+// leaveMargin is how long an item may still be on its way out when its class leaves a class that was above
+// it. Left does not reach that one any more.
 const leaveMargin = 10 * time.Millisecond
 
-// detach makes the node a root. The caller holds the lock of its tree, and mu of the node.
+// abandon makes a class go on that was above the node and waits until an item of the node has left. The caller holds the lock of its tree.
+func (n *node) abandon(now time.Time, above *node) {
+	if !above.leavingSince.IsZero() && above.payer.isBeneath(n) {
+		above.settle(now.Add(leaveMargin), now, 0)
+		above.update(now)
+	}
+}
+
+// detach makes the node a root. The caller holds the lock of its tree, and mu of the node, and makes those go on that are not above it
+// any more in the end.
 func (n *node) detach(now time.Time) {
 	parent := n.parent.Load()
 	moveOverdue(n, n.root(), n)
-	for p := parent; p != nil; p = p.parent.Load() {
-		if !p.leavingSince.IsZero() && p.payer.isBeneath(n) {
-			p.settle(now.Add(leaveMargin), now, 0)
-		}
-	}
 	parent.feed.remove(&n.asChild)
 	if parent.feed.children--; parent.feed.children == 0 {
 		parent.feed.remove(&parent.ownQueue)
