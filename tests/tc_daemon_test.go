@@ -233,7 +233,11 @@ func TestKernelCountersAreMetrics(t *testing.T) {
 		c.Write(make([]byte, 1000))
 	}
 	trial.Await(t, "ten datagrams have arrived", func() bool { return len(recorder.all()) == 10 })
-	metrics := near.output("curl -s http://" + p.status().HTTP + "/metrics")
+	var metrics string
+	trial.Await(t, "the kernel's counters are read: if its part is being changed, what was read before is shown", func() bool {
+		metrics = near.output("curl -s http://" + p.status().HTTP + "/metrics")
+		return !strings.Contains(metrics, `shaper_class_sent_packets_total{class="other",direction="upstream",engine="tc"} 0`)
+	})
 	for _, want := range []string{
 		`shaper_class_sent_bytes_total{class="other",direction="upstream",engine="tc"} 10420`, // 10 frames of 14 + 20 + 8 + 1,000 bytes; their mark selects the class
 		`shaper_class_sent_packets_total{class="other",direction="upstream",engine="tc"} 10`,
