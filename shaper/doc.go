@@ -63,8 +63,8 @@
 //	limits        the limits that the members of a fleet agree on, and what a member has of them
 //	count         counters, for a class and those above it
 //	forecast      estimates the departure of one item
-//	tail          what waits in the queue of a class before its last item
 //	race          when an item leaves that competes with all that waits on its path
+//	tail          what waits in the queue of a class before its last item
 //	turns         what has its turn before an item
 //	standstill    what waits in a class and cannot leave before a time
 //	group         the groups of a class

@@ -113,7 +113,7 @@ func (f forecast) competing(now time.Time, waiting func(*node) still, from, late
 	case now.Equal(f.now) && !f.allLeave.IsZero():
 		return earlier(latest, f.allLeave)
 	}
-	r := race{begins: now, first: f.competitor(), units: f.ahead()}
+	r := race{begins: now, first: f.competitor(), units: f.ahead(), tail: f.tail}
 	r.look(waiting)
 	if !f.most.IsZero() {
 		return earlier(latest, r.leaves(f.most, cost))

@@ -17,6 +17,7 @@ type race struct {
 	begins  time.Time
 	first   *contender
 	units   int64 // how much leaves the contender before the item that is asked about, in the unit of its class
+	tail    tail  // of the item, if there is one
 	runners [mostRunners]runner
 	count   int
 	looks   int64 // at how many beneath the runners it has looked
@@ -189,7 +190,7 @@ func (r *race) leaves(by time.Time, cost *Cost) (at time.Time) {
 	}
 	k, before, t, runners := r.first, float64(r.units), r.seconds(by), r.runners[:r.count]
 	for x := k.contestedBy(); x != nil; x = k.contestedBy() {
-		before = inUnits(k.node, before, x.kind)
+		before = max(inUnits(k.node, before, x.kind), float64(r.tail.atMost(x)))
 		if x.class.keys != nil {
 			before += r.otherBuckets(x.class.keys, k, int64(before))
 		}

@@ -3,6 +3,7 @@ package shaper
 import (
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -293,6 +294,30 @@ func TestRaceBetween(t *testing.T) {
 		latest := s.now.Add(time.Duration(1+r.IntN(1000)) * time.Hour)
 		if got, want := race.between(s.now, latest, &cost).Sub(s.now), first.Sub(s.now); got < want*7/8-ms || got > want*9/8+2*ms {
 			t.Errorf("seed %d: a race says %v, want %v to an eighth", seed, got, want)
+		}
+	}
+}
+
+// What waits before an item in its queue may be larger than what else waits in the classes on its path. The estimate knows its size in the
+// unit of each class, or counts all that waits in the class if children compete with the queue.
+func TestForecastOfLargeItemsBesideSmall(t *testing.T) {
+	borrows := func(name, parent, rate string) policy.Class {
+		return ceiling(rate, under(parent, named(name, withQueue(classBy(policy.GCRA, "1 "+strings.SplitN(rate, " ", 2)[1]), 5000, 0))))
+	}
+	for _, into := range []string{"it", "mid"} {
+		c := tree(named("root", withQueue(classBy(policy.GCRA, "100 KB/s"), 1000, 0)), borrows("mid", "root", "10000 messages/s"),
+			borrows("it", "mid", "10000 messages/s"), borrows("small", "mid", "10000 messages/s"), borrows("other", "root", "100 KB/s"))
+		for range 2000 {
+			c["small"].Enter(start, message(10))
+			c["other"].Enter(start, message(1000))
+		}
+		for range 50 {
+			c[into].Enter(start, message(10_000))
+		}
+		s := &sim{root: c["root"], now: start}
+		_, said := c[into].Estimate().Place(s.now, message(10_000).Cost)
+		if left := s.wait(c[into], message(10_000)); said < left*3/4 || said > left*4/3 {
+			t.Errorf("%s: the estimate is %v, and it leaves after %v", into, said, left)
 		}
 	}
 }

@@ -28,11 +28,27 @@ func (t tail) through(x *node) int64 {
 	switch {
 	case x.kind == n.kind:
 		return t.ahead()
-	case n.feed != nil && n.class.quiet.count() < n.feed.children:
+	case t.isMixed():
 		return 0
 	}
 	before := t.before()
 	return before.in(x.kind)
+}
+
+// atMost is through, but where that is not known, all that waits in the class counts. It is 0 for no tail.
+func (t tail) atMost(x *node) int64 {
+	switch n := t.node; {
+	case n == nil:
+		return 0
+	case x.kind != n.kind && t.isMixed():
+		return n.waitingCost.in(x.kind)
+	}
+	return t.through(x)
+}
+
+// isMixed reports whether children compete with the queue of the class that are no groups.
+func (t tail) isMixed() bool {
+	return t.node.feed != nil && t.node.class.quiet.count() < t.node.feed.children
 }
 
 // others returns what waits in all queues of a class on the path and beneath it, in the unit of that class, without the item.
