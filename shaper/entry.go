@@ -15,7 +15,7 @@ type entry []int64
 const (
 	entryKey = iota // the first number of the key, and behind it the second one
 	_
-	entryState   // the third number of the key, the review, the bucket and the changes; see setState
+	entryState   // the third number of the key, the review, the bucket and the parity; see setState
 	entryUntil   // until when to remember the key; not before its review, and math.MaxInt64 without one
 	entryAssured // when it is within its assured rate
 	entryLimits  // limit.Memory.At and Used of each limit; if somebody uses the key, they mean nothing
@@ -30,11 +30,11 @@ func entrySize(limits int) int { return entryLimits + limits*perLimit }
 // freeUntil is the until of an entry without a key.
 const freeUntil time.Duration = -1 << 63
 
-// setKey gives a key to an entry in which so many changes are made. Nobody uses it yet.
-func (e entry) setKey(key policy.Key, changes uint8) {
+// setKey gives a key to an entry of a parity. Nobody uses it yet.
+func (e entry) setKey(key policy.Key, parity uint8) {
 	a, b, c := key.Numbers()
 	e[entryKey], e[entryKey+1] = int64(a), int64(b)
-	e.setState(c, e.review(), 0, changes)
+	e.setState(c, e.review(), 0, parity)
 }
 
 func (e entry) key() policy.Key {
@@ -42,9 +42,9 @@ func (e entry) key() policy.Key {
 }
 
 // setState sets what is in one number: the third number of the key in the lowest 16 bits, above it the review in 16 bits, the
-// bucket in 31, and the changes in one.
-func (e entry) setState(third, review uint16, bucket int, changes uint8) {
-	e[entryState] = int64(changes)<<63 | int64(bucket)<<32 | int64(review)<<16 | int64(third)
+// bucket in 31, and the parity in one.
+func (e entry) setState(third, review uint16, bucket int, parity uint8) {
+	e[entryState] = int64(parity)<<63 | int64(bucket)<<32 | int64(review)<<16 | int64(third)
 }
 
 // third returns the third number of the key.
@@ -54,17 +54,17 @@ func (e entry) third() uint16 { return uint16(e[entryState]) }
 func (e entry) review() uint16 { return uint16(e[entryState] >> 16) }
 
 // endReview makes no review of now count any more.
-func (e entry) endReview() { e.setState(e.third(), e.review()+1, e.bucket(), e.changes()) }
+func (e entry) endReview() { e.setState(e.third(), e.review()+1, e.bucket(), e.parity()) }
 
 // bucket returns the place of the bucket of the key in keyTable.active, plus 1; 0: nobody uses the key.
 func (e entry) bucket() int { return int(e[entryState] >> 32 & math.MaxInt32) }
 
-func (e entry) setBucket(n int) { e.setState(e.third(), e.review(), n, e.changes()) }
+func (e entry) setBucket(n int) { e.setState(e.third(), e.review(), n, e.parity()) }
 
-// changes returns what keyTable.changes was when the last change was made in the entry.
-func (e entry) changes() uint8 { return uint8(uint64(e[entryState]) >> 63) }
+// parity returns what keyTable.parity was when the last change was made in the entry.
+func (e entry) parity() uint8 { return uint8(uint64(e[entryState]) >> 63) }
 
-func (e entry) setChanges(n uint8) { e.setState(e.third(), e.review(), e.bucket(), n) }
+func (e entry) setParity(n uint8) { e.setState(e.third(), e.review(), e.bucket(), n) }
 
 func (e entry) until() time.Duration      { return time.Duration(e[entryUntil]) }
 func (e entry) setUntil(at time.Duration) { e[entryUntil] = int64(at) }

@@ -31,7 +31,7 @@ type keyTable struct {
 	limiters map[policy.Key]limit.Limiter // those that do not fit into their entries
 	memories []limit.Memory               // those of the last keptState, to use again
 	change   change                       // what is not made in all entries yet
-	changes  uint8                        // counts them, from 0 to 1 and back: so an entry says whether the last one is made in it
+	parity   uint8                        // of the number of changes: so an entry says whether the last one is made in it
 }
 
 // A change replaces what is remembered of each key. It is a reload, and a million keys take some seconds of a processor. So it
@@ -140,7 +140,7 @@ func (s *keyTable) remember(now time.Time, key policy.Key, state bucketState) {
 func (s *keyTable) add(key policy.Key) (i int32) {
 	i = s.freeEntry()
 	e := s.entry(i)
-	e.setKey(key, s.changes)
+	e.setKey(key, s.parity)
 	e.setUntil(math.MaxInt64)
 	s.index.add(s.hash(key), i)
 	return i
@@ -257,13 +257,13 @@ func (s *keyTable) each(do func(policy.Key, keptState)) {
 func (s *keyTable) begin(now time.Time, limits int, to func(keptState) bucketState) {
 	s.goOn(math.MaxInt)
 	s.change = change{now, to, s.chunks, s.size, 1}
-	if s.changes ^= 1; entrySize(limits) != s.size {
+	if s.parity ^= 1; entrySize(limits) != s.size {
 		s.resize(entrySize(limits))
 	}
 	s.order = reviews{} // if all got another review beside the one that they have, half of them would not count
 	for _, c := range s.active {
 		e := s.entry(c.entry)
-		e.setChanges(s.changes)
+		e.setParity(s.parity)
 		e.setUntil(math.MaxInt64) // it has no review
 	}
 }
@@ -291,10 +291,10 @@ func (s *keyTable) renew(i int32) (remains bool) {
 	if e.until() == freeUntil {
 		return false
 	}
-	if e.changes() == s.changes {
+	if e.parity() == s.parity {
 		return true
 	}
-	e.setChanges(s.changes)
+	e.setParity(s.parity)
 	if _, empty := s.fill(e, s.change.now, s.change.to(s.kept(entryIn(s.change.chunks, i, s.change.size)))); empty {
 		s.remove(i)
 		return false
