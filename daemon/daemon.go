@@ -72,7 +72,7 @@ func newDaemon(o Options) (d *daemon, err error) {
 		return nil, err
 	}
 	d.dashboard = web.New(page{d})
-	d.engine = &liveEngine{shaper: d.shaper, server: d.server, kernel: newKernel(o.Log), fleets: &fleets{tell: d.shaper.Told, unshare: d.shaper.Unshare, log: o.Log}, log: o.Log, api: d.controlHandler(), web: d.webHandler(), beside: d.dashboard.Run}
+	d.engine = &liveEngine{shaper: d.shaper, server: d.server, kernel: newKernel(o.Log), fleets: newFleets(d.shaper.Told, d.shaper.Unshare, o.Log), log: o.Log, api: d.controlHandler(), web: d.webHandler(), beside: d.dashboard.Run}
 	d.keeper = newKeeper(o.Path, d.engine, o.Log, d.notify)
 	d.engine.kernel.told = d.keeper.noteCorrected
 	d.meter = &meter{classes: d.shaper.Classes}

@@ -37,11 +37,20 @@ type fleets struct {
 	process string                  // the number of the process, and a random one: other containers have its number, too. Only changes touch it
 	joined  uint64                  // numbers members whose names do not stay. Only changes touch it
 	leaving sync.WaitGroup          // members that say goodbye
+	patient context.Context         // until it ends, they say it again if the store does not hear them
+	hurry   func()                  // ends it
 
 	mu          sync.Mutex             // held to write the fields below, and to read them outside changes
 	memberships map[string]*membership // by class; a new map for each policy
 	stay        map[string]*membership // of classes that are gone and in which somebody is, by class
 	looks       *time.Timer            // goes off to look whether somebody still is; nil: it has not been set
+}
+
+// newFleets returns fleets without members.
+func newFleets(tell func(class, key string), unshare func(shaper.Member) bool, log *slog.Logger) *fleets {
+	s := &fleets{tell: tell, unshare: unshare, log: log}
+	s.patient, s.hurry = context.WithCancel(context.Background())
+	return s
 }
 
 // readStores reads what the fleets of a policy need. The error joins one for each file.
@@ -128,7 +137,7 @@ func (s *fleets) leaveUnused(one *membership) {
 // end ends the memberships of a class.
 func (s *fleets) end(one *membership) {
 	for _, m := range one.members {
-		s.leaving.Go(m.Close)
+		s.leaving.Go(func() { m.Close(s.patient) })
 	}
 }
 
@@ -156,7 +165,10 @@ func (s *fleets) look() {
 	s.lookLater()
 }
 
-// close ends all memberships.
+// farewell is how long a process that ends waits for a store that does not hear its members.
+const farewell = 500 * time.Millisecond
+
+// close ends all memberships. It takes at most farewell and a few deadlines.
 func (s *fleets) close() {
 	s.mu.Lock()
 	for _, one := range s.memberships {
@@ -167,6 +179,7 @@ func (s *fleets) close() {
 	}
 	s.memberships, s.stay = nil, nil
 	s.mu.Unlock()
+	defer time.AfterFunc(farewell, s.hurry).Stop()
 	s.leaving.Wait()
 }
 

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -55,7 +56,7 @@ func TestFleetsKeepTheirMembers(t *testing.T) {
 	}
 	write(password, "secret\n")
 	write(sentinels, "s3ntinel\n")
-	s := &fleets{tell: func(string, string) {}, unshare: func(shaper.Member) bool { return false }, log: slog.New(slog.DiscardHandler)}
+	s := newFleets(func(string, string) {}, func(shaper.Member) bool { return false }, slog.New(slog.DiscardHandler))
 	defer s.close()
 	enforce := func(fleet, class string) *membership {
 		p := fleetPolicy(t, fleet, class)
@@ -137,7 +138,7 @@ func TestFleetsKeepTheirMembers(t *testing.T) {
 func TestClassThatIsGoneStaysAMember(t *testing.T) {
 	var used atomic.Bool
 	used.Store(true)
-	s := &fleets{tell: func(string, string) {}, unshare: func(shaper.Member) bool { return used.Load() }, log: slog.New(slog.DiscardHandler)}
+	s := newFleets(func(string, string) {}, func(shaper.Member) bool { return used.Load() }, slog.New(slog.DiscardHandler))
 	defer s.close()
 	with := fleetPolicy(t, "", "rate = \"20 messages/s\"")
 	stores, err := s.readStores(with)
@@ -183,7 +184,7 @@ func TestClassThatIsGoneStaysAMember(t *testing.T) {
 // TestPauseOfAllLimits has the provider pause a class of two limits. Each of them knows it, and one that a reload puts in the place
 // of another, too. What any of them has heard holds.
 func TestPauseOfAllLimits(t *testing.T) {
-	s := &fleets{tell: func(string, string) {}, unshare: func(shaper.Member) bool { return false }, log: slog.New(slog.DiscardHandler)}
+	s := newFleets(func(string, string) {}, func(shaper.Member) bool { return false }, slog.New(slog.DiscardHandler))
 	defer s.close()
 	enforce := func(window string) *membership {
 		p := fleetPolicy(t, "", fmt.Sprintf("rate = \"1000 messages/day\"\nalgorithm = \"fixed-window\"\nwindow = %q\nalso = [\"600 messages/h\"]", window))
@@ -240,7 +241,9 @@ func TestExplainNamesTheWorstLimit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer m.Close()
+		ended, end := context.WithCancel(context.Background())
+		end()
+		defer m.Close(ended)
 		one.members = append(one.members, m)
 		trial.Await(t, "a call fails", func() bool {
 			status, _, err := m.Status()

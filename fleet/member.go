@@ -107,19 +107,37 @@ func (m *Member) keep(c Call) {
 	})
 }
 
-// Close says to the store that the member is gone, and ends its goroutines. It takes at most a few deadlines.
-// If the store does not know how much of the member's share has left, its share stays held back.
-// The last member of a Store closes its connections.
-func (m *Member) Close() {
+// Close ends the goroutines of the member, and says to the store that it is gone: again and again until the store has heard that,
+// until ctx ends, or until the hold is over. A store that has not heard it holds back the share of the member, which the next
+// member then lacks, also if that is of this process. If the store does not know how much of the member's share has left, Close
+// says nothing, and the share stays held back. The last member of a Store closes its connections.
+func (m *Member) Close(ctx context.Context) {
 	m.stop()
 	m.wg.Wait()
+	defer m.store.leave()
 	m.mu.Lock()
 	c, owes := m.machine.Leave(time.Now()), len(m.machine.absence.debtors(time.Now())) > 0
 	m.mu.Unlock()
-	if !owes {
-		m.store.Do(context.Background(), &c) // if it fails, the member counts as silent for a time
+	if owes {
+		return
 	}
-	m.store.leave()
+	ctx, cancel := context.WithTimeout(ctx, c.Class.timing().hold)
+	defer cancel()
+	m.sendUntilHeard(ctx, &c)
+}
+
+// sendUntilHeard sends a call until the store has answered it, or until ctx ends.
+func (m *Member) sendUntilHeard(ctx context.Context, c *Call) {
+	for wait := pingEvery; ; wait = min(2*wait, maxSilence) {
+		if _, err := m.store.Do(ctx, c); err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
 }
 
 // loop drives the machine.
@@ -215,14 +233,14 @@ func (m *Member) tellAll() {
 }
 
 // send sends calls, one after the other. Several goroutines run it, so that no call waits for the answer of
-// another one.
+// another one. A call that is on its way when ctx ends may end too: the last word of the member needs its connection.
 func (m *Member) send(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case c := <-m.calls:
-			r, err := m.store.Do(ctx, &c)
+			r, err := m.store.Do(context.Background(), &c)
 			m.ended <- answer{c, r, err}
 		}
 	}

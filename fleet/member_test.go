@@ -1,7 +1,11 @@
 package fleet
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"io"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -93,7 +97,7 @@ func TestMembersShareOneRate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer m.Close()
+		defer m.Close(t.Context())
 		wg.Go(func() { d.send(m, told) })
 	}
 	wg.Wait()
@@ -120,10 +124,92 @@ func joinNowhere(t *testing.T) *Member {
 	return m
 }
 
+// over returns a context that has ended: nobody waits until a store has heard that a member is gone.
+func over() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// TestMemberLeavesUntilHeard has the store not hear the last word of a member: three times, or until nobody waits any more. When the
+// store has heard it, nothing is held back for the member.
+func TestMemberLeavesUntilHeard(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		lost    int // how often the last word is lost
+		patient int // after how many of them nobody waits any more
+		members int64
+	}{{3, 4, 0}, {4, 3, 1}} {
+		ctx, end := context.WithCancel(t.Context())
+		srv := fleettest.StartRedis(t)
+		lost, leaves := 0, false
+		var mu sync.Mutex
+		deaf := unheard(t, srv.Addr, func(sent []byte) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			if !leaves || !bytes.Contains(sent, []byte(Leave)) || lost == c.lost {
+				return false
+			}
+			if lost++; lost == c.patient {
+				end()
+			}
+			return true
+		})
+		store, err := NewStore(Config{Addresses: []string{deaf}, Deadline: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := Join(Class{Name: "a", Rate: mustRate(t, "100 messages/s"), Late: time.Millisecond}, "m", Fallback{}, store, nil, func(string) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		trial.Await(t, "the member has its share", func() bool { status, _, _ := m.Status(); return status.Share == 1 })
+		mu.Lock()
+		leaves = true // before, the word is in the text of the script
+		mu.Unlock()
+		m.Close(ctx)
+		if members := srv.Do("ZCARD", "{a}:members"); members != c.members {
+			t.Errorf("when the last word was lost %d times, the store has %v members, want %d", lost, members, c.members)
+		}
+	}
+}
+
+// unheard returns the address of a proxy of a server that closes a connection by which something was sent that the server must not
+// hear. lost is called for each piece of what is sent.
+func unheard(t *testing.T, addr string, lost func(sent []byte) bool) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	serve := func(c net.Conn) {
+		defer c.Close()
+		up, err := net.Dial("tcp", addr)
+		if err != nil {
+			return
+		}
+		defer up.Close()
+		go io.Copy(c, up)
+		for buf := make([]byte, 64<<10); ; {
+			n, err := c.Read(buf)
+			if err != nil || lost(buf[:n]) {
+				return
+			}
+			up.Write(buf[:n])
+		}
+	}
+	go func() {
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			go serve(c)
+		}
+	}()
+	return l.Addr().String()
+}
+
 // A member that never reaches a store says so, and holds everything up.
 func TestMemberWithoutStore(t *testing.T) {
 	m := joinNowhere(t)
-	defer m.Close()
+	defer m.Close(over())
 	b := m.Budget("")
 	trial.Await(t, "a member that has stopped", func() bool {
 		b.Want(time.Now(), 1, 1)
@@ -172,7 +258,7 @@ func TestMemberComesAgain(t *testing.T) {
 		last = m.machine.seq
 		m.mu.Unlock()
 		m.poll()
-		m.Close()
+		m.Close(over())
 	}
 }
 

@@ -86,7 +86,7 @@ func TestPeersOfMember(t *testing.T) {
 		if last, err = Join(class, name, Fallback{}, store, nil, func(string) {}); err != nil {
 			t.Fatal(err)
 		}
-		defer last.Close()
+		defer last.Close(t.Context())
 	}
 	var all []Peer
 	trial.Await(t, "both members, each with half", func() (ok bool) {

@@ -97,16 +97,16 @@ func (s *Store) leave() {
 	}
 }
 
-// pingTakes is how many deadlines a Ping may take. Nothing waits for it, and it has to connect: that takes
+// patientTakes is how many deadlines a Ping and a Leave may take. Nothing waits for them, and they may have to connect: that takes
 // several round trips.
-const pingTakes = 5
+const patientTakes = 5
 
-// Do sends a call and returns the answer. It takes at most the deadline, a Ping pingTakes of them. An error
+// Do sends a call and returns the answer. It takes at most the deadline, a Ping or a Leave patientTakes of them. An error
 // means that the call may have been carried out or not.
 func (s *Store) Do(ctx context.Context, c *Call) (Reply, error) {
 	limit := s.conf.Deadline
-	if c.Op == Ping {
-		limit *= pingTakes
+	if c.Op == Ping || c.Op == Leave {
+		limit *= patientTakes
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

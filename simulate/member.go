@@ -201,7 +201,7 @@ func (w *courier) send() {
 	n.run.agenda.set(&w.event, now.Add(min(n.store.delay/2, w.deadline())))
 }
 
-// pingTakes is how many deadlines a ping may take, as in package fleet.
+// pingTakes is how many deadlines a ping may take, as patientTakes in package fleet.
 const pingTakes = 5
 
 func (w *courier) deadline() time.Duration {

@@ -2,6 +2,7 @@ package tests
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -78,7 +79,9 @@ func runMember(config string) error {
 		close(ended)
 	}()
 	f.depart(m, told, ended)
-	m.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	m.Close(ctx)
 	return nil
 }
 
