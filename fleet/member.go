@@ -107,23 +107,50 @@ func (m *Member) keep(c Call) {
 	})
 }
 
-// Close ends the goroutines of the member, and says to the store that it is gone: again and again until the store has heard that,
-// until ctx ends, or until the hold is over. A store that has not heard it holds back the share of the member, which the next
-// member then lacks, also if that is of this process. If the store does not know how much of the member's share has left, Close
-// says nothing, and the share stays held back. The last member of a Store closes its connections.
+// Close ends the member, which nobody may use any more. It has the store hear first what the store does not know of the member's share,
+// and then that the member is gone: again and again until the store has heard that, until ctx ends, or until the hold is over. Otherwise
+// the store holds back the share of the member, which the next one then lacks, also if that is of this process. The last
+// member of a Store closes its connections.
 func (m *Member) Close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, standardTerms.hold)
+	defer cancel()
+	paid := m.payDebts(ctx)
 	m.stop()
 	m.wg.Wait()
 	defer m.store.leave()
-	m.mu.Lock()
-	c, owes := m.machine.Leave(time.Now()), len(m.machine.absence.debtors(time.Now())) > 0
-	m.mu.Unlock()
-	if owes {
-		return
+	if paid {
+		m.mu.Lock()
+		c := m.machine.Leave(time.Now())
+		m.mu.Unlock()
+		m.sendUntilHeard(ctx, &c)
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.Class.timing().hold)
-	defer cancel()
-	m.sendUntilHeard(ctx, &c)
+}
+
+// payDebts forgets all leases, and returns when the store knows what has left at the share of the member, or when ctx ends. It
+// reports whether the store knows.
+func (m *Member) payDebts(ctx context.Context) bool {
+	m.mu.Lock()
+	now := time.Now()
+	for _, l := range m.machine.leases {
+		m.machine.Forget(l)
+	}
+	m.wake(now)
+	m.mu.Unlock()
+	for m.owes() {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(pingEvery):
+		}
+	}
+	return true
+}
+
+// owes reports whether the store has yet to hear of something that has left at the share of the member.
+func (m *Member) owes() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.machine.absence.debtors(time.Now())) > 0
 }
 
 // sendUntilHeard sends a call until the store has answered it, or until ctx ends.

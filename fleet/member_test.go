@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -171,6 +172,36 @@ func TestMemberLeavesUntilHeard(t *testing.T) {
 		if members := srv.Do("ZCARD", "{a}:members"); members != c.members {
 			t.Errorf("when the last word was lost %d times, the store has %v members, want %d", lost, members, c.members)
 		}
+	}
+}
+
+// TestMemberPaysBeforeItLeaves has a member leave that has used some of a window without its store, which stands still. When the store
+// goes on, it hears how much that was, and that the member is gone.
+func TestMemberPaysBeforeItLeaves(t *testing.T) {
+	t.Parallel()
+	srv := fleettest.StartRedis(t)
+	store, err := NewStore(Config{Addresses: []string{srv.Addr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	class := Class{Name: "a", Rate: mustRate(t, "1000 messages/day"), Algorithm: FixedWindow, Window: 7 * 24 * time.Hour}
+	m, err := Join(class, "m", Fallback{}, store, nil, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	trial.Await(t, "the member has its share", func() bool { status, _, _ := m.Status(); return status.Share == 1 })
+	srv.Signal(syscall.SIGSTOP)
+	trial.Await(t, "the store is away", func() bool { status, _, _ := m.Status(); return status.Mode != FromStore })
+	m.Budget("").Owe(time.Now(), 600, time.Now().Add(24*time.Hour))
+	gone := make(chan bool)
+	go func() {
+		m.Close(t.Context())
+		close(gone)
+	}()
+	srv.Signal(syscall.SIGCONT)
+	<-gone
+	if used, members := srv.Do("HGET", "{a}:bucket:", "used"), srv.Do("ZCARD", "{a}:members"); used != "600" || members != int64(0) {
+		t.Errorf("the store has %v used, and %v members, want 600 and none", used, members)
 	}
 }
 
