@@ -56,12 +56,16 @@ type inheritance struct {
 	inFlight int
 }
 
-// begin makes the class that goes on from old start with what is in flight there. An answer that came
-// before it did so has lowered nothing, so begin asks a second time.
+// begin makes the class that goes on from old start with what is in flight there, when all classes have moved. An answer that came
+// before it did so has lowered nothing, so begin asks a second time. If the class waits until an item has left of one that is not
+// beneath it, nobody would say so, and begin ends that.
 func begin(now time.Time, old *Class) {
 	c, n := old.heir, old.InFlight()
 	root, now := c.lockAt(now)
 	inheritance{c, n}.take(now)
+	if !c.leavingSince.IsZero() && !c.payer.isBeneath(&c.node) {
+		c.settle(now.Add(leaveMargin), now, 0)
+	}
 	root.mu.Unlock()
 	inheritance{c, old.InFlight()}.lower(now, false)
 }

@@ -114,11 +114,15 @@ func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 // lock of old's tree.
 func goOn(now time.Time, c, old *Class, conf policy.Class, p *pace) {
 	had := old.endShadow(now)
-	if !had.leavingSince.IsZero() {
+	if !had.leavingSince.IsZero() && (had != &old.gate || old.payer.class.owner == old) { // Left does not reach c
 		had.settle(now.Add(leaveMargin), now, 0)
 	}
+	since := had.leavingSince
 	old.shadow, c.assured, c.throttle = nil, copyOf(old.assured), old.throttle.clone()
 	c.install(now, conf, p, had.takeOver(now, p))
+	if c.alone {
+		c.leavingSince, c.payer = since, old.payer
+	}
 	old.use(blocked{})
 	old.heir = c
 }

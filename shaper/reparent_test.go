@@ -83,6 +83,32 @@ func TestReloadBeneathAnItemOnItsWay(t *testing.T) {
 	}, account, parent("2MB/s"), child)
 }
 
+// TestReloadReplacesAnAccountWithAnItemOnItsWay replaces the account itself, for other quiet hours. The one that goes on from it waits
+// until the item has left, if that is of a class beneath it. Of one that moves elsewhere, it does not hear, and waits 10 ms.
+func TestReloadReplacesAnAccountWithAnItemOnItsWay(t *testing.T) {
+	account, other := named("account", leakyClass("10 messages/s")), named("other", leakyClass("1MB/s"))
+	of := func(name, parent string) policy.Class { return named(name, under(parent, leakyClass("1MB/s"))) }
+	quiet := account
+	quiet.Quieted = make([]policy.QuietGroup, 1)
+	for _, c := range []struct {
+		parent string // of the class of the item, in the end
+		left   time.Duration
+	}{{"account", 600 * ms}, {"other", 110 * ms}} {
+		inBubble(t, func(t *testing.T, s *Shaper) {
+			start := time.Now()
+			first, onItsWay := enters(s.Class("child"))
+			<-first
+			next, _ := enters(s.Class("sibling"))
+			s.Apply([]policy.Class{quiet, other, of("child", c.parent), of("sibling", "account")})
+			time.Sleep(second / 2)
+			onItsWay.Left(time.Now())
+			if left := (<-next).Sub(start); left != c.left {
+				t.Errorf("when the class goes beneath %s, the next may leave after %v, want %v", c.parent, left, c.left)
+			}
+		}, account, other, of("child", "account"), of("sibling", "account"))
+	}
+}
+
 // An account that goes on above a class that a reload replaces, or above two between which a class moves, has been charged for what left
 // before. So it gets back what that turns out not to cost, and so does a class that goes on from where another one was. A new limit and
 // a new parent get nothing back.
