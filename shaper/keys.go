@@ -366,7 +366,7 @@ func (k *keys) close(now time.Time, c *Class) bucketState {
 	above := c.parent.Load()
 	detach(now, c)
 	for ; above != nil; above = above.parent.Load() {
-		c.abandon(now, above)
+		above.stopAwaiting(now, &c.node)
 	}
 	state := bucketState{bare(c.endShadow(now).limiter), c.assured}
 	c.use(blocked{}) // also for items on their way out: what remains has another lock

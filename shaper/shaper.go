@@ -293,18 +293,18 @@ func (s *Shaper) forget(now time.Time) {
 type move struct {
 	class, parent *Class // parent is nil for none
 	conf          policy.Class
-	was           *Class // class itself, or the one from which it goes on; nil: nothing has left it yet
+	origin        *Class // from which class goes on: that may be itself; nil: nothing has left it yet
 }
 
 // moves returns the moves that a policy makes necessary. known are the classes before. The caller holds mu.
 func (s *Shaper) moves(confs []policy.Class, known map[string]*Class) (moves []move) {
 	for i := range confs {
-		c, was := s.classes[confs[i].Name], known[confs[i].Name]
-		if was != nil && was != c && was.heir != c {
-			was = nil
+		c, origin := s.classes[confs[i].Name], known[confs[i].Name]
+		if origin != nil && origin != c && origin.heir != c {
+			origin = nil
 		}
 		if parent := parentOf(&confs[i], s.classes); parent != c.Parent() {
-			moves = append(moves, move{c, parent, confs[i], was})
+			moves = append(moves, move{c, parent, confs[i], origin})
 		}
 	}
 	return moves
@@ -339,8 +339,8 @@ func (s *Shaper) move(now time.Time, moves []move) {
 	}
 	before := make([]ancestors, len(moves))
 	for i, m := range moves {
-		if m.was != nil {
-			before[i] = ancestorsOf(&m.was.node)
+		if m.origin != nil {
+			before[i] = ancestorsOf(&m.origin.node)
 		}
 	}
 	for _, m := range moves {
@@ -367,13 +367,13 @@ func (s *Shaper) move(now time.Time, moves []move) {
 // rise notes which of the ancestors before the class still has. The others do not wait any longer for an item of the class on its way
 // out. Of a class that another one replaces, nothing moves, so its ancestors go on waiting: they may be in a tree that is not locked.
 func (m *move) rise(now time.Time, before ancestors) {
-	if m.was == nil {
+	if m.origin == nil {
 		return
 	}
 	before.rise(now, &m.class.node)
 	for _, a := range before {
-		if m.was == m.class && !m.class.isBeneath(a.node) {
-			m.class.abandon(now, a.node)
+		if m.origin == m.class && !m.class.isBeneath(a.node) {
+			a.node.stopAwaiting(now, &m.class.node)
 		}
 	}
 }

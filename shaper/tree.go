@@ -150,11 +150,12 @@ func moveOverdue(n, from, to *node) {
 // it. Left does not reach that one any more.
 const leaveMargin = 10 * time.Millisecond
 
-// abandon makes a class go on that was above the node and waits until an item of the node has left. The caller holds the lock of its tree.
-func (n *node) abandon(now time.Time, above *node) {
-	if !above.leavingSince.IsZero() && above.payer.isBeneath(n) {
-		above.settle(now.Add(leaveMargin), now, 0)
-		above.update(now)
+// stopAwaiting makes a class go on that waits until an item has left of a node that is not beneath it any more, or will not be. The
+// caller holds the lock of its tree.
+func (n *node) stopAwaiting(now time.Time, gone *node) {
+	if !n.leavingSince.IsZero() && n.payer.isBeneath(gone) {
+		n.settle(now.Add(leaveMargin), now, 0)
+		n.update(now)
 	}
 }
 
