@@ -180,7 +180,9 @@ func (c *Change) reroute(lost []*shaper.Class) {
 		gone[class] = true
 	}
 	for _, one := range s.sessions.all() {
-		one.reclassify(r, gone)
+		if settle := one.reclassify(r, gone); settle != nil {
+			defer settle()
+		}
 	}
 	for _, class := range lost {
 		class.LetIn()

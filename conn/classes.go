@@ -34,7 +34,7 @@ func (t *tcpSession) enterClasses(now time.Time) {
 }
 
 // reclassify implements session.
-func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
+func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) (settle func()) {
 	t.do(func(t *tcpSession) {
 		up, down := t.up.flow.Class(), t.down.flow.Class()
 		who, now := t.describe(), time.Now()
@@ -45,6 +45,7 @@ func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 			t.relay.reroute(now, r, who, gone)
 		}
 	})
+	return nil
 }
 
 // join moves the session out of the gone classes, into those of the rules. The session's lock is held.

@@ -27,6 +27,10 @@ type udpDirection struct {
 	joined atomic.Pointer[shaper.Class]  // the class that is still to be quit; nil: none
 	shadow atomic.Pointer[shaper.Source] // sends copies of all datagrams; nil: there is none
 
+	// entering is held while datagrams of the socket enter the class, and from when the direction moves to another class until those
+	// have moved that wait in the last one: what comes meanwhile would overtake them. It is taken before the lock of a tree.
+	entering sync.Mutex
+
 	pending atomic.Int64  // trains that wait for their class
 	held    atomic.Int64  // bytes of their payload
 	moved   atomic.Uint64 // bytes that have left
@@ -40,8 +44,9 @@ func (ud *udpDirection) init(t *udpSession, towards stats.Direction, class *shap
 }
 
 // move moves the direction into a class that the session has joined. If the session ends
-// meanwhile, it quits that class, too.
+// meanwhile, it quits that class, too. The caller unlocks entering when what waits has moved.
 func (ud *udpDirection) move(now time.Time, class *shaper.Class) {
+	ud.entering.Lock()
 	ud.class.Store(class)
 	ud.joined.Swap(class).Quit(now)
 	if ud.session.ended.Load() {

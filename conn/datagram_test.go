@@ -1,8 +1,10 @@
 package conn
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -143,4 +145,60 @@ func TestDatagramsOfRemovedClass(t *testing.T) {
 		t.Errorf("%d wait in the removed class", n)
 	}
 	trial.Await(t, "nothing is held", func() bool { return r.Sessions()[0].Waiting == 0 })
+}
+
+// A client whose datagrams wait sends more while a reload takes their class away, again and again. None overtakes another, but for one that
+// is on its way out of the class just then: the next one may leave the new class at once.
+func TestDatagramsKeepTheirOrderOverReloads(t *testing.T) {
+	const reloads, window = 60, 64
+	upstream := bindUDP(t, "127.0.0.1:0")
+	at := upstream.LocalAddr().String()
+	r := run(t, udp(at, "5000 packets/s"))
+	c := dialUDP(t, r.addr("l"))
+	room, stop := make(chan struct{}, window), make(chan struct{})
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		for i := uint32(0); ; i++ {
+			select {
+			case room <- struct{}{}:
+				c.Write(binary.BigEndian.AppendUint32(nil, i))
+			case <-stop:
+				return
+			}
+		}
+	})
+	seen, names := order{t: t}, []string{"d", "c"}
+	for done := 0; done < reloads; {
+		got, _ := receive(t, upstream)
+		seen.note(binary.BigEndian.Uint32([]byte(got)))
+		if <-room; seen.next%20 == 0 && !seen.waits {
+			r.reload(class(names[done%2], "5000 packets/s") + listener("l", "udp", at, names[done%2]))
+			done++
+		}
+	}
+	close(stop)
+	sending.Wait()
+}
+
+// An order is that of numbered datagrams, of which one at a time may be late.
+type order struct {
+	t     *testing.T
+	next  uint32
+	late  uint32 // if waits
+	waits bool
+}
+
+// note checks a datagram that has come.
+func (o *order) note(n uint32) {
+	o.t.Helper()
+	switch {
+	case n == o.next:
+		o.next++
+	case n == o.next+1 && !o.waits:
+		o.late, o.waits, o.next = o.next, true, n+1
+	case n == o.late && o.waits:
+		o.waits = false
+	default:
+		o.t.Fatalf("datagram %d comes when it is the turn of %d", n, o.next)
+	}
 }

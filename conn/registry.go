@@ -23,9 +23,9 @@ type session interface {
 	tend(now time.Time)
 	// turnsBetween returns once in how many periods the janitor must check the session.
 	turnsBetween() uint64
-	// reclassify moves the session out of the gone classes, by the rules of by. The caller holds the lock of the
-	// routes.
-	reclassify(by *routes, gone map[*shaper.Class]bool)
+	// reclassify moves the session out of the gone classes, by the rules of by. It returns what the caller calls when all that
+	// waits in the gone classes has moved, too; nil: nothing. The caller holds the lock of the routes.
+	reclassify(by *routes, gone map[*shaper.Class]bool) (settle func())
 	// mirror sends copies of the traffic to a policy in the shadow, instead of the one
 	// before; nil for none. The caller holds the lock of the routes.
 	mirror(by *shadow)

@@ -110,6 +110,8 @@ func (u *udpSocket) leave(one *udpSession) {
 // may leave at once.
 func (t *udpSession) offer(ud *udpDirection, in *sock.Incoming, from, to int) {
 	defer t.socket.server.rescue(t)
+	ud.entering.Lock()
+	defer ud.entering.Unlock()
 	out := getOutgoing()
 	for i := from; i < to; i++ {
 		ud.offer(in.Train(i), out)
@@ -121,6 +123,8 @@ func (t *udpSession) offer(ud *udpDirection, in *sock.Incoming, from, to int) {
 // offerAll offers datagrams of the client, which have waited for this session.
 func (t *udpSession) offerAll(all []sock.Train) {
 	defer t.socket.server.rescue(t)
+	t.up.entering.Lock()
+	defer t.up.entering.Unlock()
 	out := getOutgoing()
 	for _, one := range all {
 		t.up.offer(one, out)
@@ -158,12 +162,13 @@ func (t *udpSession) failed(err error) {
 }
 
 // reclassify implements session.
-func (t *udpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
+func (t *udpSession) reclassify(r *routes, gone map[*shaper.Class]bool) (settle func()) {
 	who := t.describe()
 	oldUp, oldDown := t.up.class.Load(), t.down.class.Load()
 	up, down := r.reclassify(who, t.conf, oldUp, oldDown)
 	now := time.Now()
-	if gone[oldUp.Named()] && up != oldUp {
+	movesUp, movesDown := gone[oldUp.Named()] && up != oldUp, gone[oldDown.Named()] && down != oldDown
+	if movesUp {
 		up = up.Join(now, who)
 		t.permit.Move(up)
 		t.up.move(now, up)
@@ -171,9 +176,26 @@ func (t *udpSession) reclassify(r *routes, gone map[*shaper.Class]bool) {
 			t.remark()
 		}
 	}
-	if gone[oldDown.Named()] && down != oldDown {
+	if movesDown {
 		t.down.move(now, down.Join(now, who))
 	}
+	return t.settling(movesUp, movesDown)
+}
+
+// settling returns what lets datagrams enter the class again in the directions that have moved; nil: neither has.
+func (t *udpSession) settling(up, down bool) (settle func()) {
+	switch {
+	case up && down:
+		return func() {
+			t.up.entering.Unlock()
+			t.down.entering.Unlock()
+		}
+	case up:
+		return t.up.entering.Unlock
+	case down:
+		return t.down.entering.Unlock
+	}
+	return nil
 }
 
 // abort implements session: it ends the session, and drops what waits in the classes.
