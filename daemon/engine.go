@@ -207,6 +207,7 @@ func (s *liveEngine) set(p *policy.Policy, classes []policy.Class) {
 	now := time.Now()
 	scheduled, _ := p.Scheduled(now)
 	members, left := s.fleets.enforce(s.fleets.stores, scheduled.Classes)
+	s.shaper.SetMembers(members)
 	for _, c := range classes {
 		if live := s.shaper.Class(c.Name); live != nil {
 			c, _ = c.Scheduled(now)

@@ -181,6 +181,36 @@ func TestClassThatIsGoneStaysAMember(t *testing.T) {
 	}
 }
 
+// TestSetEndsTheMemberBefore sets another algorithm of a shared class. The member that the class had before leaves.
+func TestSetEndsTheMemberBefore(t *testing.T) {
+	d, err := newDaemon(Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.shaper.Close()
+	defer d.abandon()
+	s := d.engine
+	defer s.fleets.close()
+	was := fleetPolicy(t, "", "rate = \"1000 messages/day\"\nalgorithm = \"fixed-window\"")
+	stores, err := s.fleets.readStores(was)
+	if err != nil {
+		t.Fatal(err)
+	}
+	members, _ := s.fleets.enforce(stores, was.Classes)
+	s.shaper.SetMembers(members)
+	s.shaper.Apply(was.Classes)
+	is := fleetPolicy(t, "", "rate = \"1000 messages/day\"\nalgorithm = \"sliding-log\"")
+	s.set(is, is.Classes)
+	if s.fleets.of("acme") == members["acme"] {
+		t.Error("the class has the member from before")
+	}
+	s.fleets.mu.Lock()
+	defer s.fleets.mu.Unlock()
+	if stay := len(s.fleets.stay); stay > 0 {
+		t.Errorf("%d members stay, although no class uses them", stay)
+	}
+}
+
 // TestPauseOfAllLimits has the provider pause a class of two limits. Each of them knows it, and one that a reload puts in the place
 // of another, too. What any of them has heard holds.
 func TestPauseOfAllLimits(t *testing.T) {
