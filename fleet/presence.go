@@ -75,19 +75,26 @@ func (c *modelClass) remove(member string) {
 	}
 }
 
-// holdBack keeps the shares of members that have not come back after a loss, under the name "", until they claim them.
+// holdBack keeps the shares of members that have not come back after a loss, under the name "", until they claim them. Until
+// then, shares has those of members that have left, too.
 func (c *modelClass) holdBack(now int64) {
 	if !c.lost || now < c.recover {
 		return
 	}
-	c.lost = false
-	if (c.shares > 0 || c.had) && c.shares < whole-1000 { // else there were no members
-		m := &modelMember{share: whole - c.shares, until: now - 1}
-		if before := c.members[""]; before != nil {
-			m.share += before.share
-		}
-		c.members[""], c.shares = m, whole
+	missing, had := whole-c.shares, c.shares > 0 || c.had // else there were no members
+	c.lost, c.shares = false, 0
+	for _, m := range c.members {
+		c.shares += m.share
 	}
+	if !had || missing <= 1000 {
+		return
+	}
+	m := &modelMember{share: missing, until: now - 1}
+	if before := c.members[""]; before != nil {
+		m.share += before.share
+	}
+	c.members[""] = m
+	c.shares += missing
 }
 
 // claim takes the share of a member that has come back from what is held back.
@@ -145,7 +152,10 @@ func (s *step) leave() {
 	if m := c.members[s.member]; m == nil || s.seq != m.seq {
 		return
 	}
-	c.remove(s.member)
+	shares := c.shares
+	if c.remove(s.member); c.lost {
+		c.shares = shares // else it would seem to be of a member that has not come back; see holdBack
+	}
 	c.heed(s.now, s.horizon)
 	c.left = fmt.Sprintf("\n%s %d%s", s.member, s.seq, c.left)
 	c.left = c.left[:min(len(c.left), maxLeft)]

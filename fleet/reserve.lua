@@ -89,7 +89,7 @@ for _, m in ipairs(gone) do
 end
 
 -- After a loss, members say what their shares are. What is missing then belongs to members that have not come back:
--- it is held back under the name '', until they come and claim it.
+-- it is held back under the name '', until they come and claim it. Until then, shares has those of members that have left, too.
 local function holdBack(n)
   shares, absent = shares - absent + n, n
   if n > 0 then
@@ -101,11 +101,12 @@ local function holdBack(n)
   end
 end
 if lost > 0 and now >= recover then
-  local had = lost == 2
-  lost = 0
-  if (shares > 0 or had) and shares < WHOLE - 1000 then -- else there were no members
+  local missing, had = WHOLE - shares, shares > 0 or lost == 2 -- else there were no members
+  lost, shares = 0, 0
+  for _, m in ipairs(redis.call('ZRANGE', M, 0, -1)) do shares = shares + (numbers(C, 's:' .. m) or 0) end
+  if had and missing > 1000 then
     redis.call('ZREM', M, '') -- what an earlier loss has left is held back as long as the rest
-    holdBack(absent + WHOLE - shares)
+    holdBack(absent + missing)
   end
 end
 
@@ -195,7 +196,8 @@ if not stale then
   redis.call('HSET', C, 'q:' .. member, int(last), 's:' .. member, int(recorded), 'j:' .. member, int(joined or now), 'a:' .. member, int(now))
 end
 if op == 'leave' and last > 0 and seq == last then -- else it has come again under its name
-  shares = remove(member, shares)
+  local rest = remove(member, shares)
+  if lost == 0 then shares = rest end
   heed()
   local names = '\n' .. member .. ' ' .. int(seq) .. (redis.call('HGET', C, 'left') or '')
   redis.call('HSET', C, 'shares', int(shares), 'shortest', int(shortest), 'longest', int(longest), 'left', string.sub(names, 1, 1000))

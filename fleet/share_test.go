@@ -344,6 +344,28 @@ func TestShareIsHeldBackTwice(t *testing.T) {
 	}
 }
 
+// TestLeaveAfterALoss has a member leave just after the store has lost all it knew. Its share is free when the recovery is over, and
+// that of a member that does not come back is held back.
+func TestLeaveAfterALoss(t *testing.T) {
+	const third = whole / 3
+	for name, do := range both(t) {
+		class := &Class{Name: "acme", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond}
+		now := Stamp(1_760_000_000_123_456)
+		call := sharers(t, do, class, &now)
+		call(Beat, "a", 1, third)
+		call(Beat, "b", 1, third)
+		call(Leave, "b", 2, third)
+		now = now.Add(10 * time.Second)
+		r := call(Beat, "new", 1, 0)
+		if r.Silent/10 != third/10 {
+			t.Errorf("%s: %d millionths are held back, want those of one member, %d", name, r.Silent, third)
+		}
+		if r.Share/10 != third/10 {
+			t.Errorf("%s: a newcomer gets %d millionths, want those of the member that has left, %d", name, r.Share, third)
+		}
+	}
+}
+
 // TestOwe has a process join a fleet that has used a part of the window by itself. The store hears of that before anything
 // leaves, and the fleet uses what remains of the window. When the window has ended, it hears of nothing.
 func TestOwe(t *testing.T) {
