@@ -20,6 +20,8 @@ type Member struct {
 	calls chan Call     // to the senders
 	ended chan answer   // from them
 	stop  context.CancelFunc
+	// hangUp ends the calls that are on their way.
+	hangUp context.CancelFunc
 	// ledger keeps what is used of the shares of windows; nil: nothing does.
 	ledger Ledger
 	wg     sync.WaitGroup
@@ -88,9 +90,10 @@ func Join(class Class, name string, fallback Fallback, store *Store, ledger Ledg
 	}
 	store.use()
 	ctx, stop := context.WithCancel(context.Background())
-	m.stop = stop
+	calling, hangUp := context.WithCancel(context.Background())
+	m.stop, m.hangUp = stop, hangUp
 	for range maxConns {
-		m.wg.Go(func() { m.send(ctx) })
+		m.wg.Go(func() { m.send(ctx, calling) })
 	}
 	m.wg.Go(func() { m.loop(ctx) })
 	return m, nil
@@ -114,6 +117,7 @@ func (m *Member) keep(c Call) {
 func (m *Member) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, standardTerms.hold)
 	defer cancel()
+	defer context.AfterFunc(ctx, m.hangUp)()
 	paid := m.payDebts(ctx)
 	m.stop()
 	m.wg.Wait()
@@ -146,11 +150,18 @@ func (m *Member) payDebts(ctx context.Context) bool {
 	return true
 }
 
-// owes reports whether the store has yet to hear of something that has left at the share of the member.
+// owes reports whether the store has yet to hear of something that has left at the share of the member, or a ledger that the store
+// knows of it: otherwise the next process under this name would tell it again.
 func (m *Member) owes() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.machine.absence.debtors(time.Now())) > 0
+	now := time.Now()
+	for _, l := range m.machine.leases {
+		if l.noted || l.spent.owes(now) {
+			return true
+		}
+	}
+	return false
 }
 
 // sendUntilHeard sends a call until the store has answered it, or until ctx ends.
@@ -260,14 +271,14 @@ func (m *Member) tellAll() {
 }
 
 // send sends calls, one after the other. Several goroutines run it, so that no call waits for the answer of
-// another one. A call that is on its way when ctx ends may end too: the last word of the member needs its connection.
-func (m *Member) send(ctx context.Context) {
+// another one. A call that is on its way when ctx ends may go on until calling ends: the last word of the member needs its connection.
+func (m *Member) send(ctx, calling context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case c := <-m.calls:
-			r, err := m.store.Do(context.Background(), &c)
+			r, err := m.store.Do(calling, &c)
 			m.ended <- answer{c, r, err}
 		}
 	}

@@ -205,6 +205,36 @@ func TestMemberPaysBeforeItLeaves(t *testing.T) {
 	}
 }
 
+// TestMemberHangsUp has a store that accepts connections and answers nothing. A member that nobody waits for leaves at once, although
+// its calls may take an hour.
+func TestMemberHangsUp(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	store, err := NewStore(Config{Addresses: []string{l.Addr().String()}, Deadline: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := Join(Class{Name: "a", Rate: mustRate(t, "100 messages/s"), Late: time.Millisecond}, "m", Fallback{}, store, nil, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	left := make(chan struct{})
+	go func() { m.Close(over()); close(left) }()
+	select {
+	case <-left:
+	case <-time.After(time.Minute):
+		t.Error("the member waits for the answer to its call")
+	}
+}
+
 // unheard returns the address of a proxy of a server that closes a connection by which something was sent that the server must not
 // hear. lost is called for each piece of what is sent.
 func unheard(t *testing.T, addr string, lost func(sent []byte) bool) string {
