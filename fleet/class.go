@@ -211,6 +211,18 @@ func (c *Class) offset() int64 {
 	return sinceZero % c.Window.Microseconds()
 }
 
+// countsUntil returns until when units of a window make a difference that leave at a time by the local clock. ends is when the window ends
+// for all members. In a sliding window they also count, less and less, as the window before the next one.
+func (c *Class) countsUntil(left, ends time.Time) time.Time {
+	switch c.Algorithm {
+	case SlidingWindow:
+		return ends.Add(c.Window)
+	case SlidingLog: // this clock may be the faster one
+		return left.Add(c.Window + c.Window/fastest)
+	}
+	return ends
+}
+
 // faded returns how many units of a sliding window count that will count no more after lasts: all until the window is over, then
 // less and less for as long as a window.
 func (c *Class) faded(units int64, lasts time.Duration) int64 {

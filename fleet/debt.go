@@ -101,14 +101,11 @@ func (a *absence) wakeDebtors(now time.Time) {
 // for the answer.
 func (a *absence) incur(now time.Time, l *Lease, c *Call, r *Reply) (k Call, ok bool) {
 	m := a.machine
-	d := Debt{Key: l.key, Units: l.spent.units(now) + r.Units, Until: m.link.clock.local(r.Till)}
+	d := Debt{Key: l.key, Units: l.spent.units(now) + r.Units, Until: m.class.countsUntil(m.link.clock.local(r.Till), a.ends(r.Till))}
 	for _, b := range l.held {
 		if b.local {
 			d.Units += b.remaining()
 		}
-	}
-	if m.class.Algorithm != FixedWindow {
-		d.Until = d.Until.Add(m.class.Window)
 	}
 	if !a.keeps || r.Units == 0 || d.Units <= l.kept.Units && !d.Until.After(l.kept.Until) {
 		return k, false

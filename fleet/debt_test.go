@@ -66,3 +66,29 @@ func TestLogCountsByTheSlowerClock(t *testing.T) {
 		t.Error("a unit is forgotten that may count at the store")
 	}
 }
+
+// TestLedgerKeepsAsLongAsItCounts lets all leave that may at the share of a short window, for some windows. At each departure the ledger
+// has all that counts, for as long as it counts. So what a grant of a window lets leave never leaves by what was kept for the one before.
+func TestLedgerKeepsAsLongAsItCounts(t *testing.T) {
+	for _, algorithm := range []Algorithm{FixedWindow, SlidingWindow, SlidingLog} {
+		for _, window := range []time.Duration{300 * time.Millisecond, time.Second, 8 * time.Second} {
+			a := &alone{t: t, now: time.Unix(1_760_000_000, 0), store: Model{ID: "0"}, disk: map[string]Debt{}}
+			a.join(Class{Name: "a", Algorithm: algorithm, Rate: mustRate(t, "400 messages/s"), Window: window}, "m", 1)
+			a.run(3*time.Second, true)
+			l, left := a.m.Lease(""), 0
+			for end := a.now.Add(5*window + 3*time.Second); a.now.Before(end); {
+				n := a.run(time.Millisecond, false)
+				if left += n; n == 0 || a.m.mode != OnShare {
+					continue
+				}
+				kept, counts := a.disk[""], l.spent.until()
+				if units := l.spent.units(a.now); units > kept.Units || counts.After(kept.Until) {
+					t.Fatalf("%v, %v: %d units count for %v more, and the ledger has %d for %v", algorithm, window, units, counts.Sub(a.now), kept.Units, kept.Until.Sub(a.now))
+				}
+			}
+			if left < 400 {
+				t.Errorf("%v, %v: %d units have left", algorithm, window, left)
+			}
+		}
+	}
+}

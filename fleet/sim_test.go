@@ -151,11 +151,12 @@ func (s *sim) member(name string, first int64, disk map[string]Debt) *simMember 
 
 // keep writes a debt to the disk, which takes a while. The disk counts by real time.
 func (m *simMember) keep(c Call) {
+	d := Debt{Key: c.Key, Units: c.Wanted, Until: time.Time{}.Add(m.sim.now + c.Lasts)}
 	m.sim.after(time.Duration(m.sim.r.Int64N(int64(m.sim.writes))), func() {
 		if m.asleep {
 			return
 		}
-		m.disk[c.Key] = Debt{Key: c.Key, Units: c.Wanted, Until: time.Time{}.Add(m.sim.now + c.Lasts)}
+		m.disk[c.Key] = d
 		m.machine.Answer(m.local(), &c, &Reply{})
 		m.pump()
 	})
@@ -330,9 +331,7 @@ func (m *simMember) depart(now time.Time) {
 			return
 		}
 		m.lease.Take(now, now, cost)
-		if kept := m.disk[m.lease.key].Units; m.lease.spent.units(now) > kept {
-			s.t.Errorf("%s has used %d of its share, and its ledger has %d", m.name, m.lease.spent.units(now), kept)
-		}
+		m.judge(now)
 		if s.r.Float64() < s.losing {
 			m.lost(now, cost)
 		} else {
@@ -346,6 +345,19 @@ func (m *simMember) depart(now time.Time) {
 			m.waits = append(m.waits, s.now-m.since)
 			m.since = s.now
 		}
+	}
+}
+
+// judge holds the member to its ledger: that has all that counts, for as long as it counts.
+func (m *simMember) judge(now time.Time) {
+	counts, kept := m.lease.spent.units(now), m.disk[m.lease.key]
+	if counts == 0 {
+		return
+	}
+	lasts := m.lease.spent.until().Sub(now)
+	lasts -= lasts / fastest // this clock may be the slower one
+	if has := kept.Until.Sub(time.Time{}) - m.sim.now; counts > kept.Units || lasts > has {
+		m.sim.t.Errorf("%s has used %d of its share that count for %v, and its ledger has %d for %v", m.name, counts, lasts, kept.Units, has)
 	}
 }
 

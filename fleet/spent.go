@@ -13,19 +13,16 @@ type spent struct {
 	first time.Time // from then on those that came first make none
 }
 
-// spend adds units of a window that leave at now. ends is when the window ends for all members. In a sliding window they also
-// count, less and less, as the window before the next one.
+// spend adds units of a window that leave at now. ends is when the window ends for all members.
 func (s *spending) spend(now time.Time, class *Class, units int64, ends time.Time) {
-	until, grain := ends, class.Window/2 // parts of one window end at about the same time
+	grain := class.Window / 2 // parts of one window end at about the same time
 	switch class.Algorithm {
 	case Slots:
 		return
-	case SlidingWindow:
-		until = ends.Add(class.Window)
-	case SlidingLog: // this clock may be the faster one
-		until, grain = now.Add(class.Window+class.Window/fastest), class.Window/16
+	case SlidingLog:
+		grain = class.Window / 16
 	}
-	s.note(spent{units: units, left: now, until: until}, grain)
+	s.note(spent{units: units, left: now, until: class.countsUntil(now, ends)}, grain)
 }
 
 // owe adds units of a class that count until a time. When they left is not known.
