@@ -82,6 +82,15 @@ func (a *absence) inherit(now time.Time) {
 	a.heir, a.heirSince = &Model{ID: "share"}, now
 }
 
+// change puts another class in force for the member's own store. What that has counted as used is as much as the limit was before. Before
+// that, the limit may have been as high as it is now, and others may have used all of it: so nothing more of the window leaves.
+func (a *absence) change(now time.Time) {
+	was := a.own.Limit()
+	if a.setOwn(now); a.own.Limit() > was {
+		a.inherit(now)
+	}
+}
+
 // setOwn makes the class of the member's own store.
 func (a *absence) setOwn(now time.Time) {
 	m := a.machine

@@ -27,7 +27,7 @@ func (m *Machine) Set(now time.Time, class Class, fallback Fallback) error {
 	}
 	m.class, m.current, m.late, m.absence.fallback = class, &class, class.lateness(), fallback
 	if m.mode == OnShare {
-		m.absence.setOwn(now)
+		m.absence.change(now)
 	}
 	for _, l := range m.leases {
 		l.reduced, l.retry = nil, time.Time{}

@@ -366,6 +366,29 @@ func TestLeaveAfterALoss(t *testing.T) {
 	}
 }
 
+// TestRateThatComesBackOnAShare lowers the rate of a window that is used up. The store goes away, and then the rate is what it was: nothing
+// more of the window leaves.
+func TestRateThatComesBackOnAShare(t *testing.T) {
+	for _, algorithm := range []Algorithm{FixedWindow, SlidingWindow, SlidingLog} {
+		class := Class{Name: "a", Algorithm: algorithm, Rate: mustRate(t, "1000 messages/min"), Window: time.Minute}
+		lower := class
+		lower.Rate = mustRate(t, "250 messages/min")
+		a := &alone{t: t, now: time.Unix(1_760_000_100, 0).Truncate(time.Minute), store: Model{ID: "0"}, disk: map[string]Debt{}}
+		a.join(class, "m", 1)
+		left := a.run(10*time.Second, true)
+		a.m.Set(a.now, lower, Fallback{})
+		left += a.run(time.Second, true)
+		left += a.run(5*time.Second, false)
+		if a.m.mode != OnShare {
+			t.Fatalf("the member is on %v", a.m.mode)
+		}
+		a.m.Set(a.now, class, Fallback{})
+		if left += a.run(30*time.Second, false); left > 1000 {
+			t.Errorf("algorithm %d: %d units leave in a minute, of 1000", algorithm, left)
+		}
+	}
+}
+
 // TestOwe has a process join a fleet that has used a part of the window by itself. The store hears of that before anything
 // leaves, and the fleet uses what remains of the window. When the window has ended, it hears of nothing.
 func TestOwe(t *testing.T) {
