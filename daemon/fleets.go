@@ -165,10 +165,11 @@ func (s *fleets) look() {
 	s.lookLater()
 }
 
-// farewell is how long a process that ends waits for a store that does not hear its members.
-const farewell = 500 * time.Millisecond
+// farewell is how long a process that ends waits for a store that does not hear its members. A store that has just come back empty
+// hears only after 1.5 s what they have used of their shares, and until then they do not leave.
+const farewell = 2 * time.Second
 
-// close ends all memberships. It takes at most farewell and a few deadlines.
+// close ends all memberships. It takes at most farewell.
 func (s *fleets) close() {
 	s.mu.Lock()
 	for _, one := range s.memberships {
