@@ -74,16 +74,6 @@ func (a *absence) entrust(now time.Time, l *Lease) (c Call, ok bool) {
 	return Call{Op: Keep, Class: m.current, Key: l.key, Member: m.member, Wanted: d.Units, Lasts: d.Until.Sub(now), at: now}, true
 }
 
-// debtors returns the leases of which the store has yet to hear what has left at the share.
-func (a *absence) debtors(now time.Time) (all []*Lease) {
-	for _, l := range a.machine.leases {
-		if l.spent.owes(now) {
-			all = append(all, l)
-		}
-	}
-	return all
-}
-
 // wakeDebtors makes the leases look again whose debts the store has yet to hear of: it answers now. A lease whose debt
 // counts no more forgets it.
 func (a *absence) wakeDebtors(now time.Time) {
