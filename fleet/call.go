@@ -22,6 +22,7 @@ const (
 	Back  Op = "back"  // return units of a window that a Take has got
 	Beat  Op = "beat"  // nothing: the member is there
 	Pause Op = "pause" // the provider has said "too fast": nobody gets anything of the key for a time; of the class, if the key is ""
+	Move  Op = "move"  // an item has left too late for its slot: all slots of the class that follow move by so much
 	Leave Op = "leave" // the member is gone, and has no share any more
 	Keep  Op = "keep"  // nothing of the store: a ledger keeps the Debt of the Key, of Wanted units for Lasts. With 0 units it forgets that debt
 	Ping  Op = "ping"  // whether the store can be written to, as a Take has to; nothing changes
@@ -45,7 +46,7 @@ type Call struct {
 
 	// Of the bucket.
 	Number int64         // of this Take, of this member and bucket. A number that comes again gets the same units
-	Wanted int64         // units; of a Pause its length in microseconds
+	Wanted int64         // units; of a Pause its length in microseconds, and of a Move by how much
 	Need   int64         // fewer units than this are of no use; 0: the units wanted have left already, or nothing waits
 	Lead   time.Duration // how long an answer takes: no slot begins sooner, unless the burst allows it
 
@@ -111,7 +112,9 @@ type Reply struct {
 	First Stamp
 	Rem   int64
 	Span  int64
-	Till  Stamp // with 0 units: when to ask again
+	Till  Stamp // with 0 units: when to ask again; of slots: what Moved was when they were granted
+
+	Moved Stamp // by how much slots of the class have moved so far
 
 	Used int64 // of the window
 	Line int64 // how many members wait for their turn
@@ -121,7 +124,7 @@ type Reply struct {
 }
 
 // replyFields is how many numbers the script returns.
-const replyFields = 18
+const replyFields = 19
 
 // replyOf makes an answer of the numbers and the key that the script returns.
 func replyOf(n []int64, key string) (Reply, error) {
@@ -132,6 +135,6 @@ func replyOf(n []int64, key string) (Reply, error) {
 		Now: Stamp(n[0]), Members: n[1], Share: n[2], Recover: Stamp(n[3]), Pause: Stamp(n[4]),
 		Units: n[5], First: Stamp(n[6]), Rem: n[7], Span: n[8], Till: Stamp(n[9]), Used: n[10], Line: n[11],
 		Heard: n[12], PausedTill: Stamp(n[13]), Shortest: n[14], Longest: n[15], Paused: key,
-		Took: time.Duration(n[16]) * time.Microsecond, Silent: n[17],
+		Took: time.Duration(n[16]) * time.Microsecond, Silent: n[17], Moved: Stamp(n[18]),
 	}, nil
 }

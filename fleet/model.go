@@ -17,6 +17,7 @@ type Model struct {
 type modelClass struct {
 	id                                  string
 	seen, fence, recover, pause, shares int64
+	moved                               int64  // by how much slots of the class itself have moved
 	shortest, longest                   int64  // horizons of members; 0: nobody has told
 	left                                string // who has left last, and the numbers of these calls
 	lost                                bool
@@ -112,7 +113,7 @@ func (m *Model) Do(now Stamp, c *Call) Reply {
 		Heard: s.heard, Paused: key, PausedTill: Stamp(paused),
 		Now: now, Members: int64(len(s.class.members)), Share: target, Silent: s.lasting, Recover: Stamp(s.class.recover), Pause: Stamp(s.class.pause),
 		Shortest: s.class.shortest, Longest: s.class.longest,
-		Units: g.units, First: Stamp(g.first), Rem: g.rem, Span: g.span, Till: Stamp(g.till), Used: used,
+		Units: g.units, First: Stamp(g.first), Rem: g.rem, Span: g.span, Till: Stamp(g.till), Used: used, Moved: Stamp(s.class.moved),
 	}
 	if s.kind == int64(Slots) {
 		r.Line = int64(len(s.bucket.line))
@@ -206,6 +207,8 @@ func (s *step) serve(op Op) (g modelGrant, used int64) {
 		}
 	case op == Back && had != nil:
 		s.giveBack(had)
+	case op == Move:
+		s.moveSlots()
 	}
 	return g, used
 }

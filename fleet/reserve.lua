@@ -48,10 +48,11 @@ end
 -- The class: what has been lost, and who is there.
 
 -- joined is for peers.lua only, as is the time of the last call.
-local seen, fence, recover, pause, pauses, shares, lost, shortest, longest, absent, last, recorded, joined, told =
-  numbers(C, 'seen', 'fence', 'recover', 'pause', 'pauses', 'shares', 'lost', 'shortest', 'longest',
+local seen, fence, recover, pause, pauses, shares, lost, shortest, longest, moved, absent, last, recorded, joined, told =
+  numbers(C, 'seen', 'fence', 'recover', 'pause', 'pauses', 'shares', 'lost', 'shortest', 'longest', 'moved',
     's:', 'q:' .. member, 's:' .. member, 'j:' .. member, 'h:' .. member)
 fence, recover, pause, pauses, shares, lost = fence or 0, recover or 0, pause or 0, pauses or 0, shares or 0, lost or 0
+moved = moved or 0 -- by how much slots of the class itself have moved
 absent, last, recorded, shortest, longest = absent or 0, last or 0, recorded or 0, shortest or horizon, longest or horizon
 
 -- keepPauses keeps the pauses of keys for as long after the last one as the class is kept: the clock may be set.
@@ -261,7 +262,8 @@ local function setBack(back)
   for _, m in ipairs(redis.call('ZRANGE', W, 0, -1)) do redis.call('ZINCRBY', W, int(-back), m) end
 end
 
-local function takeSlots(had)
+-- nextSlot returns the slot after those that were granted, how many the silent members are owed, and when the burst is full.
+local function nextSlot(had)
   local us, rem, at, owed, full = numbers(B, 'us', 'rem', 'at', 'owed', 'full')
   us, rem, at, owed, full = us or 0, rem or 0, at or now, owed or 0, full or 0
   if at > now then
@@ -270,6 +272,28 @@ local function takeSlots(had)
     setBack(at - now)
     if had then had.first = had.first - (at - now) end
   end
+  return us, rem, owed, full
+end
+
+-- leadTo notes which slot comes next.
+local function leadTo(us, rem, owed, full)
+  full = math.max(full, us + depth) -- when the burst of each member is there again, whatever that of this one is
+  redis.call('HSET', B, 'us', int(us), 'rem', int(rem), 'at', int(now), 'owed', int(owed), 'full', int(full))
+  redis.call('PEXPIRE', B, int(math.ceil(math.max(full - now, 0) / 1000) + 10000))
+end
+
+-- moveSlots moves the next slot, and has members move what they have been granted. It does so for the class itself only, of
+-- which each member hears soon. What was granted before a loss stays: it has to end before the fence.
+local function moveSlots()
+  if key ~= '' or kind ~= SLOTS or now < recover then return end
+  local us, rem, owed, full = nextSlot()
+  leadTo(math.max(us, now) + wanted, rem, owed, full)
+  moved = moved + wanted
+  redis.call('HSET', C, 'moved', int(moved))
+end
+
+local function takeSlots(had)
+  local us, rem, owed, full = nextSlot(had)
   if rem >= pd then us, rem = us + 1, 0 end -- the last member to ask had another rate
   -- A slot that was lost begins before the fence. So the first one after it is a gap later.
   local due = math.max(us, fence + math.ceil(pq + pr / pd), quiet) -- the slot has been free since, whoever asked
@@ -297,11 +321,9 @@ local function takeSlots(had)
     local rest = math.fmod(owed, f)
     skip, owed = (owed - rest) / f, rest
   end
-  local g = {number = number, k = k, first = us, rem = rem, span = k + skip, till = 0}
+  local g = {number = number, k = k, first = us, rem = rem, span = k + skip, till = moved}
   us, rem = advance(us, rem, k + skip)
-  full = math.max(full, us + depth) -- when the burst of each member is there again, whatever that of this one is
-  redis.call('HSET', B, 'us', int(us), 'rem', int(rem), 'at', int(now), 'owed', int(owed), 'full', int(full))
-  redis.call('PEXPIRE', B, int(math.ceil(math.max(full - now, 0) / 1000) + 10000))
+  leadTo(us, rem, owed, full)
   return g
 end
 
@@ -526,9 +548,11 @@ elseif op == 'take' then
   if g.k > 0 or #spent > 0 then record(member, g) end
 elseif op == 'back' and kind ~= SLOTS and had and had.number < number then
   if kind == LOG then giveBackLog() else giveBackWindow() end
+elseif op == 'move' then
+  moveSlots()
 end
 local line = 0
 if kind == SLOTS then line = redis.call('ZCARD', W) end
 local ended = redis.call('TIME')
 local took = math.max(ended[1] * 1000000 + ended[2] - now, 0)
-return {echo, now, members, target, recover, pause, g.k, g.first, g.rem, g.span, g.till, used or 0, line, heard, paused, shortest, longest, took, lasting, whose}
+return {echo, now, members, target, recover, pause, g.k, g.first, g.rem, g.span, g.till, used or 0, line, heard, paused, shortest, longest, took, lasting, moved, whose}

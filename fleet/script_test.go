@@ -159,7 +159,7 @@ func (g *generator) call(now Stamp) *Call {
 	key := []string{"", "", "k"}[r.IntN(3)]
 	g.seq[member]++
 	c := &Call{
-		Op: []Op{Take, Take, Take, Take, Take, Take, Beat, Back, Back, Pause, Leave}[r.IntN(11)], Class: g.class, Key: key, Member: member,
+		Op: []Op{Take, Take, Take, Take, Take, Take, Beat, Back, Back, Pause, Move, Leave}[r.IntN(12)], Class: g.class, Key: key, Member: member,
 		Seq: max(g.seq[member]-int64(r.IntN(10)/9), 0), Fenced: r.IntN(200) == 0, Grace: time.Duration(r.IntN(300)) * time.Millisecond,
 		Share: []int64{0, 0, 200_000, 500_000}[r.IntN(4)], Heard: r.Int64N(30), Lead: time.Duration(r.IntN(3000)) * time.Microsecond,
 	}
@@ -177,7 +177,7 @@ func (g *generator) call(now Stamp) *Call {
 	case Back:
 		g.number[member+key]++
 		c.Wanted, c.From = 1+r.Int64N(g.class.Lease()), g.granted
-	case Pause:
+	case Pause, Move:
 		c.Wanted = r.Int64N(200_000)
 	}
 	c.Number = g.number[member+key] - int64(r.IntN(10)/9)

@@ -34,12 +34,29 @@ func (s *step) takeSlots() modelGrant {
 
 	k := s.blockFrom(int64(next.us), period)
 	span := k + b.skip(k, asking)
-	g := modelGrant{number: s.number, units: k, first: int64(next.us), rem: next.rem, span: span}
-	b.next = s.period.after(next, span)
-	b.at = s.now
-	b.full = max(b.full, int64(b.next.us)+s.depth)
-	b.expires = s.expiry(max(b.full-s.now, 0))
+	g := modelGrant{number: s.number, units: k, first: int64(next.us), rem: next.rem, span: span, till: s.class.moved}
+	b.expires = s.expiry(b.leadTo(s.period.after(next, span), s.now, s.depth))
 	return g
+}
+
+// leadTo notes which slot comes next, and returns how long after now the bucket makes a difference.
+func (b *modelBucket) leadTo(next slotTime, now, depth int64) (lasts int64) {
+	b.next, b.at = next, now
+	b.full = max(b.full, int64(next.us)+depth)
+	return max(b.full-now, 0)
+}
+
+// moveSlots moves the next slot, and has members move what they have been granted. It does so for the class itself only, of which
+// each member hears soon. What was granted before a loss stays: it has to end before the fence.
+func (s *step) moveSlots() {
+	b := s.bucket
+	if b != s.class.buckets[""] || s.kind != int64(Slots) || s.now < s.class.recover {
+		return
+	}
+	b.setBack(s.now)
+	next := slotTime{max(b.next.us, Stamp(s.now)) + Stamp(s.wanted), b.next.rem}
+	b.expires = s.expiry(b.leadTo(next, s.now, s.depth))
+	s.class.moved += s.wanted
 }
 
 // setBack keeps the slots as far away as they were if the store's clock has been set back, and the line as it was: who had a slot
