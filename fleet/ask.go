@@ -238,6 +238,7 @@ func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 	if m.class.Algorithm == Slots {
 		period, first := periodOf(c.Class.Rate), slotTime{r.First, r.Rem}
 		b.at = m.link.clock.local(r.First).Add(time.Duration(r.Rem * 1000 / period.parts))
+		b.ends = r.Till
 		b.joins = l.end == first && l.held[0].span == l.held[0].units
 		if e := m.link.clock.error(now); !local && (e > m.vague || now.After(m.vagueTill)) {
 			m.vague, m.vagueTill = e, b.at.Add(b.rate.Time(r.Span)+m.late.slot)

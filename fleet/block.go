@@ -12,7 +12,7 @@ type block struct {
 	rate   unit.Rate // of the slots
 	from   Stamp     // First of the grant
 	at     time.Time // the first slot
-	ends   Stamp     // when the units of a window end
+	ends   Stamp     // when the units of a window end; of slots, how far they have moved: see Reply.Moved
 	till   time.Time // until then they may leave, by what was known of the clock at the grant; see hand.till. Zero: these are slots
 	units  int64
 	span   int64 // the slots that the units are spread over, evenly
@@ -24,6 +24,12 @@ type block struct {
 
 // remaining returns how many units the block still has.
 func (b *block) remaining() int64 { return b.units - b.used }
+
+// lose drops the units before one, and returns how many.
+func (b *block) lose(before int64) (lost int64) {
+	lost, b.used = before-b.used, before
+	return lost
+}
 
 // refill adds units of its window that count as used already.
 func (b *block) refill(units int64) {

@@ -13,7 +13,9 @@
 // Burst + Rate*(t + Late) units leave over any time t. Windows hold at most their limit, by the store's
 // clock and to within that error. A member that wakes up later than Late delays its own next slots, and
 // drops what then no longer fits into its block. If Late is 50 µs, as with 5 % headroom at 1,000/s, a mean
-// lateness of 30 µs costs 1.3 % of the slots, and one of 10 µs none.
+// lateness of 30 µs costs 1.3 % of the slots, and one of 10 µs none. The caller says by Left when an item has left. If that is
+// later than Late allows, all slots that follow move by as much, where a gap is longer than half of Deadline and a round trip. The
+// first gap may be too short by as much, if the next member does not hear before its slot.
 //
 //   - The store is away, or a call is late or fails: after the deadline of the call the member expects
 //     nothing new. It uses what is in hand. Then nothing leaves until the store, if it is there for others,
@@ -91,7 +93,7 @@
 //	change               another rate for a live member, and estimates
 //	sleep                what a member does that was suspended
 //	suspend_linux        how long the machine was suspended
-//	machine, ask, lease, estimate, pause, heed, absence, debt  a member of a class: what it asks the store for, what
+//	machine, ask, lease, estimate, pause, late, heed, absence, debt  a member of a class: what it asks the store for, what
 //	                     it holds, when the provider wants nothing, the deadlines of others, what
 //	                     leaves while the store is away, and what a ledger keeps of that
 //	spent                what has left of the share, and when

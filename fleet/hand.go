@@ -16,6 +16,7 @@ type hand struct {
 	last    time.Time // when the last item was charged or, if it is known, when it left
 	cost    int64     // what it costs, and what answers have charged since
 	over    time.Time // until when it may leave; zero: it had no slot
+	keyed   bool      // it is that of a key, not of the class itself
 	unheard bool      // the store has not heard of that item, which left at the member's share
 	debt    int64     // units that have left without a slot; the next blocks pay
 	open    *open     // nil: the class has no windows
@@ -295,9 +296,42 @@ func (h *hand) put(b block) {
 // isFull reports whether there is no room for a block.
 func (h *hand) isFull() bool { return h.held[len(h.held)-1].units > 0 }
 
+// move moves slots to where the store has moved them, and reports whether it has moved any. Slots that are over are lost first, and
+// so is a block that would end after until.
+func (h *hand) move(now, until time.Time, moved Stamp) (any bool) {
+	for i := range h.held {
+		b := &h.held[i]
+		by := moved.Sub(b.ends)
+		if b.local || b.remaining() == 0 || by <= 0 {
+			continue
+		}
+		any = true
+		h.counts.Expired += b.lose(h.first(b, now, 1))
+		if b.at, b.ends = b.at.Add(by), moved; b.slot(b.units - 1).After(until) {
+			h.counts.Expired += b.lose(b.units)
+		}
+	}
+	return any
+}
+
 // Left says that the item which Take has charged last has left at now. That may be much later, if the process has lost its
-// processor in between.
-func (h *hand) Left(now time.Time) { h.last = latest(h.last, now) }
+// processor in between. Then the store has to know by how much: it moves the slots of others by that. Such a slot comes as soon as it
+// may, so an error of the clock counts as well.
+func (h *hand) Left(now time.Time) {
+	h.last = latest(h.last, now)
+	if late := now.Sub(h.over); late > 0 && !h.over.IsZero() && h.othersHear() {
+		m := h.machine
+		m.overdue = max(m.overdue, min(late+m.link.clock.error(now), m.class.Rate.Time(h.cost)))
+	}
+}
+
+// othersHear reports whether each other member hears of a late item before a slot comes that has moved: it calls once in half of the
+// time after which it counts as silent. If gaps are shorter, some would move their slots before others do. Members call about keys when they
+// need something, so nobody moves the slots of a key.
+func (h *hand) othersHear() bool {
+	m := h.machine
+	return !h.keyed && m.late.keeps && m.mode == FromStore && m.class.Rate.Time(1) > m.class.timing().busy/2+m.link.rtt
+}
 
 // Over returns until when the item that Take has charged last may leave: then its slot, or its window, is over. It is the
 // zero time if the item had none.

@@ -12,6 +12,7 @@ type ledger struct {
 	all   []fleettest.Departure
 	since int // the first that used counts
 	from  time.Duration
+	late  []int // which have left some time after their turn
 }
 
 func (l *ledger) record(m *simMember, units int64) {

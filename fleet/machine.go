@@ -46,6 +46,7 @@ type Machine struct {
 	vague     time.Duration // how wrong the clock may have been at a grant whose slots end at vagueTill
 	vagueTill time.Time
 	pauses    pauses
+	overdue   time.Duration // by how much an item has left too late, and the store does not know
 	longest   time.Duration // deadline of all members; 0: not known
 	woke      time.Time     // when the machine was suspended last; answers to calls before say nothing
 }
@@ -72,7 +73,7 @@ func NewMachine(class Class, member string, fallback Fallback, first int64, chan
 func (m *Machine) Lease(key string) *Lease {
 	l := m.leases[key]
 	if l == nil {
-		l = &Lease{hand: hand{machine: m, floor: m.pauses.class}, key: key, number: m.seq, paused: m.pauses.class}
+		l = &Lease{hand: hand{machine: m, keyed: key != "", floor: m.pauses.class}, key: key, number: m.seq, paused: m.pauses.class}
 		if m.class.Algorithm != Slots {
 			l.open = &open{}
 		}
@@ -146,6 +147,9 @@ func (m *Machine) contact(now time.Time) (c Call, ok bool) {
 	if c, ok = m.tellPause(now); ok {
 		return c, true
 	}
+	if c, ok = m.tellLateness(now); ok {
+		return c, true
+	}
 	return m.call(now, Beat, ""), true
 }
 
@@ -157,7 +161,7 @@ func (m *Machine) contactAt(now time.Time) time.Time {
 		return limit.Never
 	case k.down:
 		return k.pingAt
-	case len(m.pauses.untold) > 0 || k.lastSent.IsZero():
+	case len(m.pauses.untold) > 0 || m.overdue > 0 || k.lastSent.IsZero():
 		return now
 	case k.telling:
 		return limit.Never
@@ -208,7 +212,7 @@ func (m *Machine) Answer(now time.Time, c *Call, r *Reply) {
 		m.absence.isKept(now, c)
 		return
 	}
-	if c.Op == Beat || c.Op == Pause {
+	if c.Op == Beat || c.Op == Pause || c.Op == Move {
 		k.beating = false
 	}
 	if k.down || c.at.Before(m.woke) { // a late answer of the time before
@@ -237,6 +241,7 @@ func (m *Machine) Answer(now time.Time, c *Call, r *Reply) {
 	if l := m.leases[c.Key]; l != nil && (c.Op == Take || c.Op == Back) {
 		deliver(now, l, c, r, usable)
 	}
+	m.hearMoves(now, r)
 }
 
 // deliver gives a lease the answer to its Take or Back. usable says whether the lease may use what the
@@ -266,6 +271,7 @@ func (m *Machine) Fail(now time.Time, c *Call) {
 	}
 	m.link.heard(c)
 	m.link.failed(now, m.class.deadline())
+	m.overdue = 0
 	if c.Op == Ping {
 		return
 	}

@@ -413,7 +413,9 @@ func (b *Budget) Take(since, now time.Time, n int64) {
 func (b *Budget) Left(now time.Time) {
 	b.member.mu.Lock()
 	defer b.member.mu.Unlock()
-	b.lease.Left(now)
+	if b.lease.Left(now); b.member.machine.overdue > 0 {
+		b.member.wake(now)
+	}
 }
 
 // Over returns until when the item that Take has charged last may leave; see hand.Over.

@@ -44,6 +44,8 @@ type sim struct {
 	lateness time.Duration // of departures, on average
 	pauses   float64       // how often a departure is much too late
 	losing   float64       // of the items come too late to be sent
+	stuck    float64       // of the items leave some time after their turn
+	longest  time.Duration // that this takes
 	renumber bool          // the mutant that repeats without the number
 }
 
@@ -108,6 +110,7 @@ type simMember struct {
 	wakeAt  time.Duration
 	slot    time.Time     // which the item that waits has got
 	leaveAt time.Duration // when the member wakes up for it
+	sends   bool          // an item has had its turn and has not left yet
 	calls   int
 	heard   time.Duration   // when the store gave the last answer that has arrived
 	disk    map[string]Debt // what its ledger has kept
@@ -312,7 +315,7 @@ func (m *simMember) pump() {
 // depart lets what may leave now leave, and comes again when the next may.
 func (m *simMember) depart(now time.Time) {
 	s := m.sim
-	for m.queue > 0 {
+	for m.queue > 0 && !m.sends {
 		cost := m.next()[0]
 		at := m.lease.Next(now, 0, cost)
 		if at == limit.Never {
@@ -332,9 +335,12 @@ func (m *simMember) depart(now time.Time) {
 		}
 		m.lease.Take(now, now, cost)
 		m.judge(now)
-		if s.r.Float64() < s.losing {
+		switch {
+		case s.stuck > 0 && s.r.Float64() < s.stuck:
+			m.sendLate(cost)
+		case s.r.Float64() < s.losing:
 			m.lost(now, cost)
-		} else {
+		default:
 			s.ledger.record(m, cost)
 		}
 		m.costs = append(m.costs[1:], m.cost(s.r.Int64N(s.sizes)))
@@ -359,6 +365,18 @@ func (m *simMember) judge(now time.Time) {
 	if has := kept.Until.Sub(time.Time{}) - m.sim.now; counts > kept.Units || lasts > has {
 		m.sim.t.Errorf("%s has used %d of its share that count for %v, and its ledger has %d for %v", m.name, counts, lasts, kept.Units, has)
 	}
+}
+
+// sendLate lets an item leave some time after its turn.
+func (m *simMember) sendLate(cost int64) {
+	m.sends = true
+	m.sim.after(time.Duration(m.sim.r.Int64N(int64(m.sim.longest))), func() {
+		m.sends = false
+		m.sim.ledger.record(m, cost)
+		m.sim.ledger.late = append(m.sim.ledger.late, len(m.sim.ledger.all)-1)
+		m.lease.Left(m.local())
+		m.pump()
+	})
 }
 
 // lost lets an item have its turn and not leave. The member may hear of that only when others have left since.

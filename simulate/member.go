@@ -85,6 +85,12 @@ func (b *budget) Take(since, now time.Time, n int64) {
 	b.node.look()
 }
 
+// Left implements shaper.Budget.
+func (b *budget) Left(now time.Time) {
+	b.Lease.Left(now)
+	b.node.look()
+}
+
 // SetRate implements limit.Limiter.
 func (b *budget) SetRate(now time.Time, rate unit.Rate, burst int64) {
 	b.Lease.SetRate(now, rate, burst)
