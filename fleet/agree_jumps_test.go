@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestScriptAndModelAgreeAboutJumps is TestScriptAndModelAgree with clocks that are often set by 9 to 25 minutes, forward and back
-// again, and calls of the time before, as of a member that was stopped.
+// TestScriptAndModelAgreeAboutJumps is TestScriptAndModelAgree with clocks that are often set by seconds or by 9 to 25 minutes, forward and
+// back again, and calls of the time before, as of a member that was stopped.
 func TestScriptAndModelAgreeAboutJumps(t *testing.T) {
 	t.Parallel()
 	for _, class := range testClasses(t) {
@@ -28,6 +28,8 @@ func agreeAboutJumps(t *testing.T, class *Class, seed uint64) {
 		switch r.IntN(25) {
 		case 0, 1:
 			before, now = now, now.Add(9*time.Minute+time.Duration(r.Int64N(int64(16*time.Minute))))
+		case 3:
+			now = now.Add(time.Duration(r.Int64N(int64(time.Minute))))
 		case 2:
 			if before > 0 {
 				now, before = before, 0

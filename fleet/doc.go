@@ -31,6 +31,8 @@
 //     each window they have seen used, and then what has left at their shares. What no living member has seen is lost.
 //   - The store's clock is set: members notice, because the new time does not fit the differences seen
 //     before, and ask for the same fence. A clock set back lets slots stand still for no longer than that.
+//     Shares of silent members are held back for as long as before, and pauses last as long. A clock set forward by less than 2 s does
+//     not show: it shortens the hold by so much. If only members call then that have just come, it does not show either.
 //     A fixed or sliding window goes on until the clock is there again.
 //   - Answers take more than 0.8 of Class.Deadline, 40 ms: the member does not know the store's clock well enough, and
 //     the store counts as away. With a longer Deadline, the times of 50 ms and 100 ms above are as much longer.

@@ -28,6 +28,9 @@ var faults = []fault{
 	{"clock set forward a little", func(s *sim) { s.setClock(30 * time.Millisecond) }, nil},
 	{"clock set back a little", func(s *sim) { s.setClock(-30 * time.Millisecond) }, nil},
 	{"partition of half", func(s *sim) { s.cut(true) }, func(s *sim) { s.cut(false) }},
+	{"partition of half, clock set forward", func(s *sim) { s.cut(true); s.step(1, 9) }, func(s *sim) { s.cut(false) }},
+	{"partition of half, clock set forward in steps", func(s *sim) { s.cut(true); s.step(4, 6) }, func(s *sim) { s.cut(false) }},
+	{"partition of half, clock set far forward, a newcomer first", func(s *sim) { s.cut(true); s.step(1, 12); s.after(stepEvery, s.visit) }, func(s *sim) { s.cut(false) }},
 	{"store stalls", func(s *sim) { s.down = true }, func(s *sim) { s.down = false }},
 	{"answers pings only", func(s *sim) { s.refuses = true }, func(s *sim) { s.refuses = false }},
 	{"slower network", func(s *sim) { s.delay = 8 * time.Millisecond }, func(s *sim) { s.delay = 200 * time.Microsecond }},
@@ -47,6 +50,26 @@ func (s *sim) cut(cut bool) {
 	for i, m := range s.members {
 		m.cut = cut && i%2 == 0
 	}
+}
+
+// stepEvery is the time between two steps of the clock.
+const stepEvery = 150 * time.Millisecond
+
+// step sets the clock forward n times, each time by so many tenths of the hold.
+func (s *sim) step(n int, tenths time.Duration) {
+	for i := range time.Duration(n) {
+		s.after((i+1)*stepEvery, func() { s.setClock(s.class.timing().hold * tenths / 10) })
+	}
+}
+
+// visit lets a newcomer be the first to call after the clock was set, and go soon.
+func (s *sim) visit() {
+	m := s.join(fmt.Sprint("visitor", s.count))
+	m.greedy = true
+	s.after(time.Second, func() {
+		m.asleep = true
+		s.members = slices.DeleteFunc(s.members, func(o *simMember) bool { return o == m })
+	})
 }
 
 // reborn lets a new member take the place of the first.

@@ -15,17 +15,19 @@ type Model struct {
 }
 
 type modelClass struct {
-	id                                  string
-	seen, fence, recover, pause, shares int64
-	moved                               int64  // by how much slots of the class itself have moved
-	shortest, longest                   int64  // horizons of members; 0: nobody has told
-	left                                string // who has left last, and the numbers of these calls
-	lost                                bool
-	had                                 bool // and somebody has said since that it has a share
-	paused                              keyPauses
-	members                             map[string]*modelMember
-	buckets                             map[string]*modelBucket
-	many                                int // with so many buckets, sweep looks which have expired
+	id                            string
+	seen                          int64 // the last time of which the store is sure
+	fence, recover, pause, shares int64
+	expires                       int64
+	moved                         int64  // by how much slots of the class itself have moved
+	shortest, longest             int64  // horizons of members; 0: nobody has told
+	left                          string // who has left last, and the numbers of these calls
+	lost                          bool
+	had                           bool // and somebody has said since that it has a share
+	paused                        keyPauses
+	members                       map[string]*modelMember
+	buckets                       map[string]*modelBucket
+	many                          int // with so many buckets, sweep looks which have expired
 }
 
 type modelBucket struct {
@@ -109,6 +111,7 @@ func (m *Model) Do(now Stamp, c *Call) Reply {
 	}
 	key, paused := s.tell(c.Key)
 	g, used := s.serve(c.Op)
+	s.class.expires = max(s.now+2*s.hold, s.class.pause)
 	r := Reply{
 		Heard: s.heard, Paused: key, PausedTill: Stamp(paused),
 		Now: now, Members: int64(len(s.class.members)), Share: target, Silent: s.lasting, Recover: Stamp(s.class.recover), Pause: Stamp(s.class.pause),
@@ -131,7 +134,7 @@ func (m *Model) find(c *Call, now int64) (*modelClass, *modelBucket) {
 	case class == nil:
 		class = &modelClass{members: map[string]*modelMember{}, buckets: map[string]*modelBucket{}}
 		m.classes[c.Class.Name] = class
-	case now >= max(class.seen+2*c.Class.timing().hold.Microseconds(), class.pause):
+	case now >= class.expires:
 		*class = modelClass{members: map[string]*modelMember{}, buckets: class.buckets, paused: keyPauses{until: class.paused.until}}
 	}
 	b := class.buckets[c.Key]

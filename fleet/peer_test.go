@@ -37,7 +37,7 @@ func TestPeers(t *testing.T) {
 	beat := func(after time.Duration, op Op, member string) {
 		t.Helper()
 		seq++
-		if _, err := s.do(begin.Add(after), &Call{Op: op, Class: class, Member: member, Seq: seq, Grace: time.Second}); err != nil {
+		if _, err := s.do(begin.Add(after), &Call{Op: op, Class: class, Member: member, Seq: seq, Sent: begin.Add(after), Grace: time.Second}); err != nil {
 			t.Fatal(err)
 		}
 	}

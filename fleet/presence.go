@@ -10,45 +10,72 @@ import (
 // A modelMember is what the store knows of a member.
 type modelMember struct {
 	seq, share int64
+	joined     int64 // since when it knows the store's clock
 	until      int64 // when it is silent
 	horizon    int64 // 0: it has not told
 }
 
-// clockBack returns by how much the clock was set back since the last call; less than 0: it was set forward, by more than the
-// hold. That shows if the store has heard of nobody for so long, although this call was sent about when the last one was.
-func (s *step) clockBack() int64 {
-	back := s.class.seen - s.now
-	if back >= 0 || s.class.id == "" {
-		return max(back, 0)
+// leastJump is how far the clock has to be set forward for that to show, in microseconds.
+const leastJump = 2_000_000
+
+// setBack returns how far the clock was set back since the store was sure of the time; less than 0: it was set forward. That shows if nobody
+// has called for a while, although this call was sent about when the last one came. A newcomer cannot say so.
+func (s *step) setBack() int64 {
+	gap := s.now - s.class.seen
+	if gap < 0 {
+		return -gap
 	}
-	forward := min(-back, s.now-s.sent)
-	if s.sent == 0 || forward <= s.hold {
-		return 0
+	if forward := min(gap, s.now-s.sent); s.sent > 0 && forward > leastJump {
+		return -forward
 	}
-	return -forward
+	return 0
+}
+
+// keepAway keeps what the store has measured as far away as it was if the clock was set back by so much. But who was to call by now is
+// silent from now on: the store may also have stood still, and then that member uses its share. What a newcomer has fenced since the
+// clock was set is no further away than by that fence.
+func (c *modelClass) keepAway(s *step, back int64) {
+	c.seen, c.pause = c.seen-back, c.pause-back
+	c.fence = min(c.fence-back, max(c.fence, s.now+s.fencing))
+	c.recover = min(c.recover-back, max(c.recover, s.now+s.recovery))
+	for _, m := range c.members {
+		m.joined -= back
+		m.until = min(m.until-back, max(m.until, s.now-1))
+	}
+	c.paused.setBack(back)
+}
+
+// doubts reports whether the store does not know how much time has passed: nobody has called for a while, and this member is a newcomer.
+// Others have some time to say that the clock was set, until the newcomer has known it for some time. Meanwhile the store removes nobody.
+func (c *modelClass) doubts(s *step) bool {
+	m := c.members[s.member]
+	fresh := s.sent == 0 || m == nil || s.now-m.joined <= leastJump
+	return fresh && s.now-c.seen > leastJump
 }
 
 // enter begins each call: it finds out what was lost, and which members are there. It returns the share of the
 // member.
 func (s *step) enter(id string) (target int64) {
 	c := s.class
-	if back := s.clockBack(); back != 0 {
-		c.fence, c.recover, c.pause = c.fence-back, c.recover-back, c.pause-back
-		for _, m := range c.members {
-			m.until -= back
-		}
-		c.paused.setBack(back)
+	if c.id == "" {
+		c.seen = s.now
 	}
+	if back := s.setBack(); back != 0 {
+		c.keepAway(s, back)
+	}
+	doubts := c.doubts(s)
 	other := c.id == "" || c.id != id
 	if s.fenced == 1 || other {
 		c.fence, c.recover = s.now+s.fencing, s.now+s.recovery
 	}
 	c.lost = c.lost || other
 	c.had = c.lost && (c.had || s.share > 0)
-	c.id, c.seen = id, s.now
+	if c.id = id; !doubts {
+		c.seen = s.now
+	}
 	were := len(c.members)
 	for name, m := range c.members {
-		if m.until < s.now-s.hold {
+		if !doubts && m.until < s.now-s.hold {
 			c.remove(name)
 		}
 	}
@@ -115,13 +142,16 @@ func (s *step) present() (target int64) {
 	c := s.class
 	m := c.members[s.member]
 	switch {
-	case m != nil && s.seq <= m.seq:
-		return m.share
 	case m == nil && s.seq <= c.final(s.member): // also a late call of a member that has left
 		return 0
 	case m == nil:
-		m = &modelMember{}
+		m = &modelMember{joined: s.now}
 		c.members[s.member] = m
+	case s.sent == 0:
+		m.joined = s.now
+	}
+	if s.seq <= m.seq {
+		return m.share
 	}
 	if m.share == 0 {
 		c.claim(s.share)
@@ -135,10 +165,8 @@ func (s *step) present() (target int64) {
 	if s.now < c.recover {
 		target = min(target, s.share)
 	}
-	m.seq, m.until, m.share = s.seq, at+s.grace, max(s.share, target)
-	if m.until < s.now-s.hold {
-		m.until = s.now - 1 // the clock was set forward, and the member has not heard yet
-	}
+	// If the clock was set forward, and the member has not heard yet, its next call has to say that it is there.
+	m.seq, m.until, m.share = s.seq, max(at+s.grace, s.now-1), max(s.share, target)
 	c.shares = others + m.share
 	return target
 }

@@ -24,6 +24,7 @@ for i = 28, #arg, 2 do spent[#spent + 1] = {units = arg[i], age = arg[i + 1]} en
 local SLOTS, FIXED, SLIDING, LOG = 0, 1, 2, 3
 local WHOLE = 1000000
 local SOON = 1000000 -- 1 s
+local JUMP = 2000000 -- how far the clock has to be set forward for that to show
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -47,13 +48,13 @@ end
 
 -- The class: what has been lost, and who is there.
 
--- joined is for peers.lua only, as is the time of the last call.
+-- seen is the last time of which the store is sure, joined since when the member knows the clock, and moved by how much slots of the
+-- class itself have moved.
 local seen, fence, recover, pause, pauses, shares, lost, shortest, longest, moved, absent, last, recorded, joined, told =
   numbers(C, 'seen', 'fence', 'recover', 'pause', 'pauses', 'shares', 'lost', 'shortest', 'longest', 'moved',
     's:', 'q:' .. member, 's:' .. member, 'j:' .. member, 'h:' .. member)
-fence, recover, pause, pauses, shares, lost = fence or 0, recover or 0, pause or 0, pauses or 0, shares or 0, lost or 0
-moved = moved or 0 -- by how much slots of the class itself have moved
-absent, last, recorded, shortest, longest = absent or 0, last or 0, recorded or 0, shortest or horizon, longest or horizon
+fence, recover, pause, pauses, shares, lost, moved = fence or 0, recover or 0, pause or 0, pauses or 0, shares or 0, lost or 0, moved or 0
+seen, absent, last, recorded, shortest, longest = seen or now, absent or 0, last or 0, recorded or 0, shortest or horizon, longest or horizon
 
 -- keepPauses keeps the pauses of keys for as long after the last one as the class is kept: the clock may be set.
 local function keepPauses()
@@ -61,18 +62,31 @@ local function keepPauses()
   redis.call('PEXPIRE', P, int(math.ceil((math.max(latest - now, 0) + 2 * hold) / 1000)))
 end
 
--- The clock was set if it has gone back, or if the store has heard of nobody for longer than the hold, although this call
--- was sent about when the last one was. What it has measured stays as far away as it was.
-local back = (seen or now) - now
-if back < 0 and (sent == 0 or math.max(back, sent - now) >= -hold) then back = 0 end
-if back < 0 then back = math.max(back, sent - now) end
-if back ~= 0 then
-  fence, recover, pause = fence - back, recover - back, pause - back
-  for _, set in ipairs({M, P}) do
-    for _, m in ipairs(redis.call('ZRANGE', set, 0, -1)) do redis.call('ZINCRBY', set, int(-back), m) end
+-- The clock was set forward if nobody has called for a while, although this call was sent about when the last one came. A newcomer cannot
+-- say so. If it is the first to call after a while, the store doubts how much time has passed, until somebody calls who has known the clock
+-- for some time, or the newcomer has. Meanwhile the store removes nobody.
+local doubts = false
+if now < seen or now - seen > JUMP then
+  local back = seen - now
+  if back < 0 then back = sent > 0 and now - sent > JUMP and math.max(back, sent - now) or 0 end
+  -- What the store has measured stays as far away as it was. But who was to call by now is silent from now on: the store may also have
+  -- stood still, and then that member uses its share. What a newcomer has fenced since the clock was set is no further away than by
+  -- that fence.
+  if back ~= 0 then
+    seen, pause, joined = seen - back, pause - back, joined and joined - back
+    fence = math.min(fence - back, math.max(fence, now + fencing))
+    recover = math.min(recover - back, math.max(recover, now + recovery))
+    for _, k in ipairs(redis.call('ZRANGE', P, 0, -1)) do redis.call('ZINCRBY', P, int(-back), k) end
+    keepPauses()
+    for _, m in ipairs(redis.call('ZRANGE', M, 0, -1)) do
+      local at = tonumber(redis.call('ZSCORE', M, m))
+      redis.call('ZADD', M, int(math.min(at - back, math.max(at, now - 1))), m)
+      if m ~= '' then redis.call('HINCRBY', C, 'j:' .. m, int(-back)) end
+    end
   end
-  keepPauses()
+  doubts = now - seen > JUMP and (sent == 0 or now - (joined or now) <= JUMP)
 end
+if sent == 0 then joined = now end
 
 -- Another store may not know the last grants; nothing leaves by them after the time that the member says. The
 -- members tell it during the recovery how much of a window they have seen used.
@@ -82,7 +96,7 @@ if fenced == 1 or other then fence, recover = now + fencing, now + recovery end
 if other then lost = math.max(lost, 1) end
 if lost > 0 and share > 0 then lost = 2 end
 
-local gone = redis.call('ZRANGEBYSCORE', M, '-inf', '(' .. int(now - hold))
+local gone = doubts and {} or redis.call('ZRANGEBYSCORE', M, '-inf', '(' .. int(now - hold))
 for _, m in ipairs(gone) do
   shares = remove(m, shares)
   if m == member then last, recorded, joined, told = 0, 0, nil, nil end
@@ -124,10 +138,8 @@ if seq > last and not stale then
   if absent > 0 and recorded == 0 then holdBack(math.max(absent - share, 0)) end
   local at = now
   if sent > 0 then at = math.min(sent, now) end
-  local silentAt = at + grace
-  -- The clock was set forward, and the member has not heard yet: it is there, but its next call has to say so.
-  if silentAt < now - hold then silentAt = now - 1 end
-  redis.call('ZADD', M, int(silentAt), member)
+  -- If the clock was set forward, and the member has not heard yet, its next call has to say that it is there.
+  redis.call('ZADD', M, int(math.max(at + grace, now - 1)), member)
   local others = shares - recorded
   target = math.max(0, math.min(math.floor(WHOLE / redis.call('ZCARD', M)), WHOLE - others))
   if now < recover then target = math.min(target, share) end
@@ -191,7 +203,7 @@ if paused == 0 and heard ~= pauses then
 end
 if paused == 0 then whose = '' end
 
-redis.call('HSET', C, 'id', store, 'seen', int(now), 'fence', int(fence), 'recover', int(recover), 'pause', int(pause),
+redis.call('HSET', C, 'id', store, 'seen', int(doubts and seen or now), 'fence', int(fence), 'recover', int(recover), 'pause', int(pause),
   'lost', int(lost), 'shares', int(shares), 'shortest', int(shortest), 'longest', int(longest))
 if not stale then
   redis.call('HSET', C, 'q:' .. member, int(last), 's:' .. member, int(recorded), 'j:' .. member, int(joined or now), 'a:' .. member, int(now))

@@ -46,12 +46,12 @@ var fleetFaults = []fleetFault{
 	{"SCRIPT FLUSH", 0, func(f *faultyFleet) { f.store.Do("SCRIPT", "FLUSH") }, nil},
 	{"clock set forward", 0, func(f *faultyFleet) { f.setTime(time.Hour) }, nil},
 	{"clock set back", 0, func(f *faultyFleet) { f.setTime(-time.Hour) }, nil},
+	{"clock set forward in steps, and partition of half", 2 * time.Second, (*faultyFleet).stepAndCut, (*faultyFleet).heal},
 	{"SIGSTOP of a member", trial.Size(2*time.Second, 5*time.Second),
 		func(f *faultyFleet) { f.run.cmds[0].Process.Signal(syscall.SIGSTOP) },
 		func(f *faultyFleet) { f.run.cmds[0].Process.Signal(syscall.SIGCONT) }},
 	{"partition of half", 2 * time.Second,
-		func(f *faultyFleet) { f.links[0].cut.Store(true); f.links[1].cut.Store(true) },
-		func(f *faultyFleet) { f.links[0].heal(); f.links[1].heal() }},
+		(*faultyFleet).cut, (*faultyFleet).heal},
 	{"answers lost", 2 * time.Second,
 		func(f *faultyFleet) { f.each(func(l *storeLink) { l.lose.Store(50) }) },
 		func(f *faultyFleet) { f.each(func(l *storeLink) { l.lose.Store(0) }) }},
@@ -63,6 +63,21 @@ var fleetFaults = []fleetFault{
 		func(f *faultyFleet) { f.each(func(l *storeLink) { l.delay.Store(0) }) }},
 	{"a store that is stopped", time.Second,
 		func(f *faultyFleet) { f.store.Signal(syscall.SIGSTOP) }, func(f *faultyFleet) { f.store.Signal(syscall.SIGCONT) }},
+}
+
+// cut separates half of the members from the store.
+func (f *faultyFleet) cut() { f.links[0].cut.Store(true); f.links[1].cut.Store(true) }
+
+func (f *faultyFleet) heal() { f.links[0].heal(); f.links[1].heal() }
+
+// stepAndCut sets the clock forward twice, together by more than the time for which shares are held back. Between the steps, the members
+// that reach the store have time to call.
+func (f *faultyFleet) stepAndCut() {
+	f.cut()
+	for range 2 {
+		f.setTime(6 * time.Minute)
+		time.Sleep(300 * time.Millisecond)
+	}
 }
 
 // failOver separates the replica, lets the master go on for a time, kills it, and makes the links lead to the replica.
