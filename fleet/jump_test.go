@@ -258,6 +258,26 @@ func TestNoClockJumpsInSilence(t *testing.T) {
 	}
 }
 
+// TestNewcomersThatDie has newcomers that never know the clock for long, one after the other. The store forgets them after the hold, as it
+// forgets any other member that has no share.
+func TestNewcomersThatDie(t *testing.T) {
+	t.Parallel()
+	for name, do := range both(t) {
+		j := jumped(t, do, "acme")
+		var r Reply
+		for i := 0; j.real < 3*briefHold; j.real += 2500 * time.Millisecond {
+			r = j.send(fmt.Sprint("new", i), 0)
+			i++
+		}
+		if most := int64(briefHold/(2500*time.Millisecond)) + 3; r.Members > most {
+			t.Errorf("%s: there are %d members, want at most %d", name, r.Members, most)
+		}
+		if n := j.others(); n > whole/2 {
+			t.Errorf("%s: others than b get %d millionths, although nobody knows whether its half is still used", name, n)
+		}
+	}
+}
+
 // TestPausesAfterJumps has a pause of the class and one of a key. They do not end sooner because the clock is set forward, or later
 // because nobody calls.
 func TestPausesAfterJumps(t *testing.T) {

@@ -46,7 +46,8 @@ func (c *modelClass) keepAway(s *step, back int64) {
 }
 
 // doubts reports whether the store does not know how much time has passed: nobody has called for a while, and this member is a newcomer.
-// Others have some time to say that the clock was set, until the newcomer has known it for some time. Meanwhile the store removes nobody.
+// Others have some time to say that the clock was set, until the newcomer has known it for some time. Meanwhile the store removes nobody
+// that has a share.
 func (c *modelClass) doubts(s *step) bool {
 	m := c.members[s.member]
 	fresh := s.sent == 0 || m == nil || s.now-m.joined <= leastJump
@@ -75,7 +76,7 @@ func (s *step) enter(id string) (target int64) {
 	}
 	were := len(c.members)
 	for name, m := range c.members {
-		if !doubts && m.until < s.now-s.hold {
+		if m.until < s.now-s.hold && (!doubts || m.share == 0) {
 			c.remove(name)
 		}
 	}

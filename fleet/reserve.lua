@@ -64,7 +64,7 @@ end
 
 -- The clock was set forward if nobody has called for a while, although this call was sent about when the last one came. A newcomer cannot
 -- say so. If it is the first to call after a while, the store doubts how much time has passed, until somebody calls who has known the clock
--- for some time, or the newcomer has. Meanwhile the store removes nobody.
+-- for some time, or the newcomer has. Meanwhile the store removes nobody that has a share.
 local doubts = false
 if now < seen or now - seen > JUMP then
   local back = seen - now
@@ -96,7 +96,14 @@ if fenced == 1 or other then fence, recover = now + fencing, now + recovery end
 if other then lost = math.max(lost, 1) end
 if lost > 0 and share > 0 then lost = 2 end
 
-local gone = doubts and {} or redis.call('ZRANGEBYSCORE', M, '-inf', '(' .. int(now - hold))
+local gone = redis.call('ZRANGEBYSCORE', M, '-inf', '(' .. int(now - hold))
+if doubts then
+  local all = gone
+  gone = {}
+  for _, m in ipairs(all) do
+    if (numbers(C, 's:' .. m) or 0) == 0 then gone[#gone + 1] = m end
+  end
+end
 for _, m in ipairs(gone) do
   shares = remove(m, shares)
   if m == member then last, recorded, joined, told = 0, 0, nil, nil end
