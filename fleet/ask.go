@@ -234,7 +234,7 @@ func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 		return
 	}
 	l.retry = time.Time{}
-	b := block{number: c.Number, rate: c.Class.Rate, from: r.First, units: r.Units, span: r.Span, local: local}
+	b := block{number: c.Number, rate: c.Class.Rate, from: r.First, units: r.Units, need: int32(max(c.Need, 1)), span: r.Span, local: local}
 	if m.class.Algorithm == Slots {
 		period, first := periodOf(c.Class.Rate), slotTime{r.First, r.Rem}
 		b.at = m.link.clock.local(r.First).Add(time.Duration(r.Rem * 1000 / period.parts))

@@ -20,6 +20,7 @@ type block struct {
 	again  int64 // of the others, so many count as used already: by an item that has not left
 	local  bool  // of the member's own share
 	joins  bool  // its slots follow directly on those of the block before it
+	need   int32 // what the next item needed when it was asked for
 }
 
 // remaining returns how many units the block still has.

@@ -297,7 +297,7 @@ func (h *hand) put(b block) {
 func (h *hand) isFull() bool { return h.held[len(h.held)-1].units > 0 }
 
 // move moves slots to where the store has moved them, and reports whether it has moved any. Slots that are over are lost first, and
-// so is a block that would end after until.
+// so is a block if its last item would begin after until: an item of several units reaches beyond that, as it does when it is granted.
 func (h *hand) move(now, until time.Time, moved Stamp) (any bool) {
 	for i := range h.held {
 		b := &h.held[i]
@@ -307,7 +307,7 @@ func (h *hand) move(now, until time.Time, moved Stamp) (any bool) {
 		}
 		any = true
 		h.counts.Expired += b.lose(h.first(b, now, 1))
-		if b.at, b.ends = b.at.Add(by), moved; b.slot(b.units - 1).After(until) {
+		if b.at, b.ends = b.at.Add(by), moved; b.slot(max(b.units-int64(b.need), b.used)).After(until) {
 			h.counts.Expired += b.lose(b.units)
 		}
 	}

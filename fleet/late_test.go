@@ -25,6 +25,24 @@ func TestNextMemberHearsOfALateDeparture(t *testing.T) {
 	}
 }
 
+// TestMoveKeepsItemsOfSeveralUnits moves slots of items that reach beyond the horizon: none of them is lost.
+func TestMoveKeepsItemsOfSeveralUnits(t *testing.T) {
+	t.Parallel()
+	class := Class{Name: "slow", Rate: mustRate(t, "19.8 messages/s"), Late: 470 * time.Microsecond}
+	s := lateSim(t, class, 1, 1, 1, 4*time.Millisecond)
+	m := s.join("large")
+	m.greedy, m.size = true, 4
+	s.run(3 * time.Second)
+	s.ledger.mark()
+	s.run(trial.Size(50*time.Second, 500*time.Second))
+	if used := s.ledger.used(); used < 0.97 {
+		t.Errorf("%.1f %% of the limit is used, want 97.0 %%", 100*used)
+	}
+	if lost := m.machine.Counts().Expired; lost > 0 {
+		t.Errorf("%d units are lost", lost)
+	}
+}
+
 // lateSim lets so much of the items of greedy members leave late, by so much at most.
 func lateSim(t *testing.T, class Class, members int, seed uint64, stuck float64, longest time.Duration) *sim {
 	s := newSim(t, class, members, seed)
