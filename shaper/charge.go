@@ -153,13 +153,13 @@ func (n *node) isAwaited() bool {
 }
 
 // settlePath tells each class that was charged for an item of the node at the time then that
-// the item has left at now. Of classes out of which items leave alone, it skips those that an item
+// the item has left at the time at; now is that of the tree. Of classes out of which items leave alone, it skips those that an item
 // of another node has paid since, and parents that the node has got since.
-func (n *node) settlePath(now, then time.Time, cost *Cost) {
+func (n *node) settlePath(now, at, then time.Time, cost *Cost) {
 	for x := n; x != nil; x = x.parent.Load() {
 		units := cost.In(x.kind)
 		if units > 0 && x.settler != nil && (x.payer == n || !x.alone) {
-			x.settle(now, then, units)
+			x.settle(now, at, then, units)
 		}
 	}
 }

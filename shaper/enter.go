@@ -177,14 +177,14 @@ func (it *Item) Left(now time.Time) {
 	}
 }
 
-// left says that what a class has let go at the time then has left at now.
-func left(now, then time.Time, c *Class, cost *Cost) {
+// left says that what a class has let go at the time then has left at a time.
+func left(at, then time.Time, c *Class, cost *Cost) {
 	if !c.owner.retiring.Load() && !c.pathNeedsLeft() {
 		return
 	}
-	root, now := c.lockAt(now)
+	root, now := c.lockAt(at)
 	defer root.mu.Unlock()
-	c.settlePath(now, then, cost)
+	c.settlePath(now, at, then, cost)
 	c.update(now)
 	root.wake(now)
 	retireIfUnused(now, c)

@@ -64,7 +64,8 @@ func begin(now time.Time, old *Class) {
 	root, now := c.lockAt(now)
 	inheritance{c, n}.take(now)
 	if !c.leavingSince.IsZero() && !c.payer.isBeneath(&c.node) {
-		c.settle(now.Add(leaveMargin), now, 0)
+		at := now.Add(leaveMargin)
+		c.settle(at, at, now, 0)
 	}
 	root.mu.Unlock()
 	inheritance{c, old.InFlight()}.lower(now, false)

@@ -115,7 +115,8 @@ func succeed(now time.Time, old *Class, conf policy.Class) *Class {
 func goOn(now time.Time, c, old *Class, conf policy.Class, p *pace) {
 	had := old.endShadow(now)
 	if !had.leavingSince.IsZero() && (had != &old.gate || old.payer.class.owner == old) { // Left does not reach c
-		had.settle(now.Add(leaveMargin), now, 0)
+		at := now.Add(leaveMargin)
+		had.settle(at, at, now, 0)
 	}
 	since := had.leavingSince
 	old.shadow, c.assured, c.throttle = nil, copyOf(old.assured), old.throttle.clone()

@@ -78,6 +78,35 @@ func TestPerishedItemWaitsAgain(t *testing.T) {
 	}
 }
 
+// What happens to the class after the slot of a perished item is over does not make that item late: it has not left.
+func TestPerishedItemIsNotLate(t *testing.T) {
+	own := shared20()
+	own.Shared = "prod"
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		member := &fakeMember{budgets: map[string]*fakeBudget{}}
+		s.SetMembers(map[string]Member{"acme": member})
+		s.Apply([]policy.Class{own})
+		c, times := s.Class("acme"), 1
+		b, slow := member.budgets["0"], NewWaiter(c)
+		slow.flow.Init(c, delayed{slow.leaves, &times})
+		go slow.Wait(bg, Cost{Messages: 1}, false)
+		synctest.Wait()
+		b.have, b.over = 1, time.Now().Add(delay/4)
+		over := b.over
+		s.Told("acme", "")
+		time.Sleep(delay / 2)
+		s.Told("acme", "")
+		time.Sleep(2 * delay)
+		synctest.Wait()
+		if b.lost != 1 || b.left.After(over) {
+			t.Errorf("%d are lost, and the fleet is told that one left %v after its slot", b.lost, b.left.Sub(over))
+		}
+		b.have, b.over = 1, time.Time{}
+		s.Told("acme", "")
+		synctest.Wait()
+	})
+}
+
 func errorOf(err error) string {
 	if err == nil {
 		return ""

@@ -239,12 +239,14 @@ func (r *regulator) flow(withheld int) int64 {
 	return 2 * units
 }
 
-// settle says that an item of n units, which was charged at the time then, has left at now. The limiter is a settler.
-func (r *regulator) settle(now, then time.Time, n int64) {
+// settle says that an item of n units, which was charged at the time then, has left. The limiter is a settler. now is the time of the
+// tree, in which time does not go back, and at is when the item has left. That may be before: what happens to the tree since does not make
+// the item late for its slot.
+func (r *regulator) settle(now, at, then time.Time, n int64) {
 	r.leavingSince = time.Time{}
 	r.settler.Left(now, then, n)
 	if r.backed != nil {
-		r.backed.left(now)
+		r.backed.left(at)
 	}
 }
 

@@ -154,7 +154,8 @@ const leaveMargin = 10 * time.Millisecond
 // caller holds the lock of its tree.
 func (n *node) stopAwaiting(now time.Time, gone *node) {
 	if !n.leavingSince.IsZero() && n.payer.isBeneath(gone) {
-		n.settle(now.Add(leaveMargin), now, 0)
+		at := now.Add(leaveMargin)
+		n.settle(at, at, now, 0)
 		n.update(now)
 	}
 }
