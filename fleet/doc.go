@@ -87,6 +87,7 @@
 //
 // Files call downwards only, in this order:
 //
+//	leave                how a live member ends
 //	member               a live member: goroutines between a Machine and a Store
 //	store                the connections to the store
 //	conn                 a connection to one server; with store the only user of the library
