@@ -238,18 +238,7 @@ func TestMemberHangsUp(t *testing.T) {
 // unheard returns the address of a proxy of a server that closes a connection by which something was sent that the server must not
 // hear. lost is called for each piece of what is sent.
 func unheard(t *testing.T, addr string, lost func(sent []byte) bool) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	serve := func(c net.Conn) {
-		defer c.Close()
-		up, err := net.Dial("tcp", addr)
-		if err != nil {
-			return
-		}
-		defer up.Close()
+	return proxy(t, addr, func(c, up net.Conn) {
 		go io.Copy(c, up)
 		for buf := make([]byte, 64<<10); ; {
 			n, err := c.Read(buf)
@@ -258,13 +247,7 @@ func unheard(t *testing.T, addr string, lost func(sent []byte) bool) string {
 			}
 			up.Write(buf[:n])
 		}
-	}
-	go func() {
-		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
-			go serve(c)
-		}
-	}()
-	return l.Addr().String()
+	})
 }
 
 // A member that never reaches a store says so, and holds everything up.

@@ -331,17 +331,7 @@ func TestStoreOfCluster(t *testing.T) {
 // far returns the address of a proxy that makes a server a round trip away: each answer comes so much later, and the
 // first of a connection once more, for the handshake.
 func far(t *testing.T, addr string, trip time.Duration) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	serve := func(c net.Conn) {
-		defer c.Close()
-		up, err := net.Dial("tcp", addr)
-		if err != nil {
-			return
-		}
+	return proxy(t, addr, func(c, up net.Conn) {
 		go func() {
 			io.Copy(up, c)
 			up.Close()
@@ -355,10 +345,26 @@ func far(t *testing.T, addr string, trip time.Duration) string {
 			time.Sleep(wait)
 			c.Write(buf[:n])
 		}
+	})
+}
+
+// proxy returns the address of a proxy of a server. serve copies between a client and the server until one of them has ended.
+func proxy(t *testing.T, addr string, serve func(c, up net.Conn)) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	connect := func(c net.Conn) {
+		defer c.Close()
+		if up, err := net.Dial("tcp", addr); err == nil {
+			defer up.Close()
+			serve(c, up)
+		}
 	}
 	go func() {
 		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
-			go serve(c)
+			go connect(c)
 		}
 	}()
 	return l.Addr().String()
