@@ -86,7 +86,7 @@ playground:
 # there are processors run side by side, and eight of their parallel tests. With -trimpath the build
 # cache serves the copies of this tree that tests build. Lint vets what GOTEST does not. Nobody debugs
 # the test binaries, so they have no DWARF.
-QUIET  = DatagramsAreSpacedAndCounted Fleet(Faults|On(Cluster|Sentinel)|PausesTogether|SharesOneAccount|SlowStore|TLS|WithoutItsStore) \
+QUIET  = DatagramsAreSpacedAndCounted Fleet(Faults|On(Cluster|Sentinel)|PausesTogether|Shares(Datagrams|OneAccount)|SlowStore|TLS|WithoutItsStore) \
          HalfAPacketPerSecond IdleDaemonTakesNoTime Iperf3ThroughLeakyClasses Kannel(ByRecipient)? \
          Kernel(LeakyHasNoBursts|ManyRules|RateChangesUnderTheFlow|Rates) NameMovesInDNS NewRateReachesOpenConnection OpenPageTakesLittle \
          PagesArePainted PasscodesGoFirst (Provider|Server)Throttles ReadmeInACleanClone ReloadsUnderLoad SecondSignalStopsAtOnce \

@@ -16,8 +16,8 @@ import (
 )
 
 // fleetOf runs so many shapers whose class acme is shared, with these lines more, and that lead to one
-// provider.
-func fleetOf(t *testing.T, n int, bin string, store string, p *provider, class string) (all []*program) {
+// upstream by a protocol.
+func fleetOf(t *testing.T, n int, bin, store, protocol, upstream, class string) (all []*program) {
 	t.Helper()
 	for range n {
 		all = append(all, start(t, bin, fmt.Sprintf(`
@@ -30,10 +30,10 @@ shared = "prod"
 
 [listener.gateway]
 listen   = "127.0.0.1:0"
-protocol = "smpp"
+protocol = %q
 upstream = %q
 class    = "acme"
-`, store, class, p.addr)))
+`, store, class, protocol, upstream)))
 	}
 	return all
 }
@@ -78,7 +78,7 @@ func TestFleetSharesOneAccount(t *testing.T) {
 			store := fleettest.StartRedis(t)
 			rule := &spacing{gap: 50 * time.Millisecond}
 			p := spacedProvider(t, rule)
-			fleet := fleetOf(t, members, plain(), store.Addr, p, c.class)
+			fleet := fleetOf(t, members, plain(), store.Addr, "smpp", p.addr, c.class)
 			sum := c.first + (members-1)*c.others
 			trial.Judge(t, 200*time.Microsecond, func() *trial.Miss {
 				sendAll(t, fleet, c.first, c.others)
@@ -107,7 +107,7 @@ func TestFleetWithoutItsStore(t *testing.T) {
 	const limit, members = 40, 3
 	store := fleettest.StartRedis(t)
 	p := newProvider(t, func(moment) uint32 { return 0 })
-	fleet := fleetOf(t, members, plain(), store.Addr, p, fmt.Sprintf("rate = \"%d messages/s\"\nheadroom = \"2%%\"", limit))
+	fleet := fleetOf(t, members, plain(), store.Addr, "smpp", p.addr, fmt.Sprintf("rate = \"%d messages/s\"\nheadroom = \"2%%\"", limit))
 	for i, d := range fleet {
 		bind(t, d.addr("gateway"), fmt.Sprint("client", i)).submit("acme", 900)
 	}
@@ -192,7 +192,7 @@ func pauseTogether(t *testing.T, per string) {
 		}
 		return 0
 	})
-	fleet := fleetOf(t, 3, plain(), store.Addr, p, fmt.Sprintf("%srate = \"40 messages/s\"\nheadroom = \"2%%\"\non_throttle = { pause = \"%v\" }", per, pause))
+	fleet := fleetOf(t, 3, plain(), store.Addr, "smpp", p.addr, fmt.Sprintf("%srate = \"40 messages/s\"\nheadroom = \"2%%\"\non_throttle = { pause = \"%v\" }", per, pause))
 	trial.Judge(t, 20*time.Millisecond, func() *trial.Miss {
 		sendAll(t, fleet, 20, 20)
 		all := p.got()
@@ -215,7 +215,7 @@ func TestFleetNamesItsMembers(t *testing.T) {
 	t.Parallel()
 	store := fleettest.StartRedis(t)
 	p := newProvider(t, func(moment) uint32 { return 0 })
-	fleet := fleetOf(t, 3, plain(), store.Addr, p, "rate = \"40 messages/s\"\nheadroom = \"2%\"\nalso = [\"600 messages/h\"]")
+	fleet := fleetOf(t, 3, plain(), store.Addr, "smpp", p.addr, "rate = \"40 messages/s\"\nheadroom = \"2%\"\nalso = [\"600 messages/h\"]")
 	// states returns what the first shaper says of each, in the order of their starts; "" of one that is not there.
 	states := func() string {
 		var all []string
@@ -405,7 +405,7 @@ func TestRemovedClassKeepsToItsFleet(t *testing.T) {
 	const members, each, rate = 3, 80, 20
 	store := fleettest.StartRedis(t)
 	p := newProvider(t, func(moment) uint32 { return 0 })
-	fleet := fleetOf(t, members, plain(), store.Addr, p, fmt.Sprintf("rate = \"%d messages/s\"\nheadroom = \"2%%\"", rate))
+	fleet := fleetOf(t, members, plain(), store.Addr, "smpp", p.addr, fmt.Sprintf("rate = \"%d messages/s\"\nheadroom = \"2%%\"", rate))
 	var clients []*esmeConn
 	for i, d := range fleet {
 		clients = append(clients, bind(t, d.addr("gateway"), fmt.Sprint("client", i)))
