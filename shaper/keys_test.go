@@ -500,12 +500,13 @@ func BenchmarkSetOfKeys(b *testing.B) {
 				bucket.Quit(start)
 			}
 		}
-		for name, rates := range map[string][]string{"same": {"60 packets/h"}, "other": {"50 packets/h", "60 packets/h"}} {
+		slower, further := conf, with(conf, limitBy(policy.FixedWindow, "1000 packets/day"))
+		slower.Rate = rateOf("50 packets/h")
+		for name, confs := range map[string][]policy.Class{"same": {conf}, "slower": {slower, conf}, "further limit": {further, conf}} {
 			b.Run(fmt.Sprint(name, "/", of.name, "/", of.keys), func(b *testing.B) {
 				n, least := 0, time.Hour
 				for b.Loop() {
-					conf.Rate = rateOf(rates[n%len(rates)])
-					least = min(least, longestLock(c, conf))
+					least = min(least, longestLock(c, confs[n%len(confs)]))
 					n++
 				}
 				b.ReportMetric(least.Seconds()*1000, "locked-ms")

@@ -23,7 +23,7 @@ type keyTable struct {
 	index    keyIndex
 	seed     maphash.Seed                 // so that nobody can choose keys that look like one another in the index
 	size     int                          // how many numbers an entry has
-	chunks   [][]int64                    // the entries; in chunks, so that growing copies nothing
+	chunks   [][]int64                    // the entries; in chunks, so that growing copies nothing. nil: resize has left it to entry
 	last     int32                        // the entry with the highest number that there has been
 	free     []int32                      // entries to use again
 	active   []*Class                     // the buckets of keys that somebody uses, in any order; see entry.bucket
@@ -62,7 +62,12 @@ func newKeyTable(now time.Time, limits int) keyTable {
 // len returns how many entries there are: for keys that somebody uses, and for those that are remembered.
 func (s *keyTable) len() int { return int(s.last) - len(s.free) }
 
-func (s *keyTable) entry(i int32) entry { return entryIn(s.chunks, i, s.size) }
+func (s *keyTable) entry(i int32) entry {
+	if s.chunks[i/chunkSize] == nil {
+		s.makeChunk(i / chunkSize)
+	}
+	return entryIn(s.chunks, i, s.size)
+}
 
 // entryIn returns an entry of so many numbers.
 func entryIn(chunks [][]int64, i int32, size int) entry {
@@ -303,16 +308,19 @@ func (s *keyTable) renew(i int32) (remains bool) {
 	return true
 }
 
-// resize makes entries of another size, which remember nothing.
+// resize gives entries another size. Each chunk is made when somebody asks for an entry in it: a million entries take a tenth of
+// a second to copy.
 func (s *keyTable) resize(size int) {
-	old, oldSize := s.chunks, s.size
-	s.chunks, s.size = nil, size
-	for range old {
-		s.chunks = append(s.chunks, make([]int64, chunkSize*size))
+	s.chunks, s.size = make([][]int64, len(s.chunks)), size
+}
+
+// makeChunk makes a chunk that resize has left, with the entries that it had before the change. They remember nothing.
+func (s *keyTable) makeChunk(n int32) {
+	chunk, old := make([]int64, chunkSize*s.size), s.change.chunks[n]
+	for i := range chunkSize {
+		copy(chunk[i*s.size:][:entryLimits], old[i*s.change.size:])
 	}
-	for i := int32(1); i <= s.last; i++ {
-		copy(s.entry(i)[:entryLimits], entryIn(old, i, oldSize))
-	}
+	s.chunks[n] = chunk
 }
 
 // entries yields the entries that have a key. The caller may remove an entry that it has got.
