@@ -25,6 +25,7 @@ func (m *Machine) hearMoves(now time.Time, r *Reply) {
 		return
 	}
 	if l.move(now, m.link.clock.local(r.Now).Add(m.class.timing().horizon), r.Moved) {
+		m.wake(l, now) // a block may be lost
 		m.changed(l, now)
 	}
 }

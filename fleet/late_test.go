@@ -154,3 +154,23 @@ func TestNobodyTellsOfTheseDepartures(t *testing.T) {
 		}
 	}
 }
+
+// TestLostBlockIsReplaced moves a slot further than slots may be granted ahead, so that it is lost. The member asks for another one
+// at once, and not only when that slot would have been over.
+func TestLostBlockIsReplaced(t *testing.T) {
+	a := &alone{t: t, now: time.Unix(1_760_000_100, 0), store: Model{ID: "0"}}
+	a.join(Class{Name: "a", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond}, "m", 1)
+	l := a.m.Lease("")
+	for a.run(3*time.Second, true); l.held[0].remaining() == 0 || l.held[0].at.Sub(a.now) < 10*time.Millisecond; {
+		if a.run(time.Millisecond, true); a.now.Sub(time.Unix(1_760_000_100, 0)) > 5*time.Second {
+			t.Fatal("no slot is granted ahead")
+		}
+	}
+	a.m.hearMoves(a.now, &Reply{Now: a.m.link.clock.stamp(a.now), Moved: Stamp(time.Second.Microseconds())})
+	if n := l.held[0].remaining(); n > 0 {
+		t.Fatalf("%d slots are in hand, a second later", n)
+	}
+	if c, ok := a.m.Poll(a.now.Add(time.Millisecond)); !ok || c.Op != Take {
+		t.Errorf("the call is %+v", c)
+	}
+}
