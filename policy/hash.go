@@ -42,7 +42,7 @@ func (p *Per) hash(s *[secretLength]byte, c *Conn, m *Message) (k Key) {
 	b := append(buf[:0], s[:]...)
 	for i := range p.parts() {
 		if part := &p[i]; part.protocol() == "" {
-			of := part.connKey(c)
+			of := part.connKey(s, c)
 			b = append(b, of.addr[:]...)
 			b = binary.BigEndian.AppendUint16(b, of.port)
 		} else {
@@ -67,9 +67,9 @@ func (p *PerPart) nameOf(c *Conn) (name string, isName bool) {
 }
 
 // hashName returns the first 128 bits of the SHA-256 of the secret and of a name.
-func hashName(name string) [16]byte {
+func hashName(s *[secretLength]byte, name string) [16]byte {
 	var buf [secretLength + 256]byte // no user is longer
-	sum := sha256.Sum256(append(append(buf[:0], secret.Load()[:]...), name...))
+	sum := sha256.Sum256(append(append(buf[:0], s[:]...), name...))
 	return [16]byte(sum[:16])
 }
 
@@ -130,7 +130,7 @@ func (p *PerPart) textOf(m *Message) []byte {
 }
 
 // connKey returns the key of what a connection says.
-func (p *PerPart) connKey(c *Conn) (k Key) {
+func (p *PerPart) connKey(s *[secretLength]byte, c *Conn) (k Key) {
 	switch p.By {
 	case BySource:
 		k.addr = p.prefix(c.Source.Addr()).Addr().As16()
@@ -144,7 +144,7 @@ func (p *PerPart) connKey(c *Conn) (k Key) {
 		k.addr = orZero(c.Bind).As16()
 	case ByUser, ByServerName:
 		name, _ := p.nameOf(c)
-		k.addr = hashName(name)
+		k.addr = hashName(s, name)
 	}
 	return k
 }

@@ -235,13 +235,13 @@ func (p *Per) Key(c *Conn, m *Message) Key { return p.KeyWith(nil, c, m) }
 
 // KeyWith is Key with a secret that several processes have; nil is the Secret of the process.
 func (p *Per) KeyWith(s *[secretLength]byte, c *Conn, m *Message) Key {
+	if s == nil {
+		s = secret.Load()
+	}
 	if p[1].By != "" || p[0].protocol() != "" {
-		if s == nil {
-			s = secret.Load()
-		}
 		return p.hash(s, c, m)
 	}
-	return p[0].connKey(c)
+	return p[0].connKey(s, c)
 }
 
 // Describe says for people whose bucket a connection uses, or a message on it. It returns ""

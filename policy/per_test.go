@@ -296,16 +296,18 @@ func TestPerIsThatOfTheParent(t *testing.T) {
 
 // With a secret that processes share, they have the same keys; the secret of the process plays no part.
 func TestKeyWithASharedSecret(t *testing.T) {
-	per, m := Per{{By: ByRecipient}}, &Message{Recipient: []byte("4477")}
+	c, m := &Conn{User: "ann", ServerName: "api.acme.example"}, &Message{Recipient: []byte("4477")}
 	kept, shared, other := Secret(), [32]byte{1}, [32]byte{2}
-	defer UseSecret(kept)
-	one := per.KeyWith(&shared, &Conn{}, m)
-	UseSecret(make([]byte, len(kept)))
-	if per.KeyWith(&shared, &Conn{}, m) != one {
-		t.Error("two processes with one secret have different keys")
-	}
-	if per.KeyWith(&other, &Conn{}, m) == one || per.Key(&Conn{}, m) == one {
-		t.Error("another secret gives the same key")
+	for _, per := range []Per{{{By: ByRecipient}}, {{By: ByUser}}, {{By: ByServerName}}, {{By: ByUser}, {By: ByRecipient}}} {
+		one := per.KeyWith(&shared, c, m)
+		UseSecret(make([]byte, len(kept)))
+		if per.KeyWith(&shared, c, m) != one {
+			t.Errorf("%v: two processes with one secret have different keys", per)
+		}
+		if per.KeyWith(&other, c, m) == one || per.Key(c, m) == one {
+			t.Errorf("%v: another secret gives the same key", per)
+		}
+		UseSecret(kept)
 	}
 }
 

@@ -66,7 +66,7 @@ func (c fleetChecker) shared(key string, class *Class) {
 		c.wrong(at, fmt.Sprintf("there is no fleet %q", class.Shared), allowed)
 		return
 	}
-	if class.Per.Has(ByConnection) && !class.Per.ByMessage() && c.sound(key+".per") {
+	if class.Per.Has(ByConnection) && c.sound(key+".per") {
 		c.wrong(at, "each connection has a bucket of its own, which no other shaper knows", `leave it out, or per = "source", for example`)
 		return
 	}

@@ -52,7 +52,7 @@ func (b *backing) resume(now time.Time, lease *limit.Lease) {
 	r, ok := decodeRecord(lease.Record)
 	ok = ok && r.kind == c.kind && r.per == c.conf.Per.String()
 	switch {
-	case c.shadow != nil:
+	case c.shadow != nil, c.keys != nil && !c.keys.outlives:
 	case !ok:
 		b.exhaust(now)
 	case c.keys == nil:
@@ -88,7 +88,7 @@ func (b *backing) resumeKey(now time.Time, r *record, lease *limit.Lease) {
 func (b *backing) exhaust(now time.Time) {
 	switch c := b.class; {
 	case c.shadow != nil:
-	case c.keys != nil && c.keys.mayReturn && c.keys.pace.horizon() > keptFrom:
+	case c.keys != nil && c.keys.outlives && c.keys.pace.horizon() > keptFrom:
 		c.keys.spend(now)
 	case c.keys == nil && c.pace.horizon() > keptFrom:
 		c.install(now, c.conf, &c.pace, c.pace.spent(now))
@@ -107,11 +107,11 @@ func (b *backing) leases(now time.Time) (all []limit.Lease) {
 		all = append(all, lease)
 	}
 	withBuckets(c, func(c *Class) {
-		if lease := c.backing.record(now); lease.Expires.After(now) && (c.bucketOf == nil || c.bucketOf.mayReturn) {
+		if lease := c.backing.record(now); lease.Expires.After(now) && (c.bucketOf == nil || c.bucketOf.outlives) {
 			all = append(all, lease)
 		}
 	})
-	if c.keys != nil {
+	if c.keys != nil && c.keys.outlives {
 		all = append(all, b.leasesOfKeys(now, true)...)
 	}
 	return all

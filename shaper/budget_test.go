@@ -115,6 +115,33 @@ func TestCrashesGiveKeysOfMessagesNoBudget(t *testing.T) {
 	}
 }
 
+// Each process counts its connections from one. So what a message of one has used is no matter of a connection that has the same
+// number in the next process, whether the process has crashed or stopped.
+func TestKeysOfConnectionsEndWithTheProcess(t *testing.T) {
+	conf := keyedClass(policy.GCRA)
+	conf.Per = policy.Per{{By: policy.ByConnection}, {By: policy.ByRecipient}}
+	most := int(paceOf(bucketPolicy(conf, false)).atOnce)
+	k := &keptClass{conf: conf, now: time.Hour}
+	spend := func() int {
+		key := k.class.Messages().Key(&policy.Conn{Session: 7}, &policy.Message{Recipient: []byte("4477")})
+		return k.spendIn(k.class.JoinKey(at(k.now), key), most+5)
+	}
+	disk := func() time.Duration { return ms }
+	for name, found := range map[string]func() []limit.Lease{
+		"a crash": func() []limit.Lease { return k.disk.crash(false) },
+		"a stop":  func() []limit.Lease { return k.class.backing.leases(at(k.now)) },
+	} {
+		k.start(disk, nil)
+		if got := spend(); got != most {
+			t.Fatalf("%d left, want %d", got, most)
+		}
+		k.start(disk, found())
+		if got := spend(); got != most {
+			t.Errorf("after %s, %d of another connection left, want %d", name, got, most)
+		}
+	}
+}
+
 // A limit that is new to a class of keys gives no key what has left under the limits before: neither
 // at once nor after a crash, and neither keys that are remembered nor those that are forgotten.
 func TestNewLimitGivesKeysNoBudget(t *testing.T) {

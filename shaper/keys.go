@@ -50,11 +50,12 @@ type keys struct {
 type perKind struct {
 	byMessage bool // messages tell the buckets apart
 	mayReturn bool // a key that nobody uses may come again: that of a connection never does, unless each message has one
+	outlives  bool // a key means the same in another process: that of a connection does not, since each process counts its own
 }
 
 func perKindOf(per policy.Per) perKind {
-	byMessage := per.ByMessage()
-	return perKind{byMessage: byMessage, mayReturn: byMessage || !per.Has(policy.ByConnection)}
+	byMessage, byConnection := per.ByMessage(), per.Has(policy.ByConnection)
+	return perKind{byMessage: byMessage, mayReturn: byMessage || !byConnection, outlives: !byConnection}
 }
 
 // defaultKeys is the max_keys of a class without one.

@@ -125,7 +125,7 @@ func (b *backing) standBehind(bucket *Class) {
 
 // ledgerOfKeys returns what keeps the budget of each bucket of the class; nil: nothing does. The class has buckets.
 func (b *backing) ledgerOfKeys() Ledger {
-	if !b.class.keys.mayReturn {
+	if !b.class.keys.outlives {
 		return nil
 	}
 	return b.ledger
