@@ -52,7 +52,7 @@ func (b *backing) resume(now time.Time, lease *limit.Lease) {
 	r, ok := decodeRecord(lease.Record)
 	ok = ok && r.kind == c.kind && r.per == c.conf.Per.String()
 	switch {
-	case c.shadow != nil, c.keys != nil && !c.keys.outlives:
+	case c.shadow != nil, c.keys != nil && !c.keys.outlives, b.member != nil && len(lease.Record) == 0:
 	case !ok:
 		b.exhaust(now)
 	case c.keys == nil:
@@ -95,13 +95,24 @@ func (b *backing) exhaust(now time.Time) {
 	}
 }
 
+// leaseWithoutRecord returns the lease of a class that does not count for itself: a fleet does, or what leaves has no limit. If the class
+// counts for itself in the next process, it starts there as if as much had just left as may leave at once.
+func (b *backing) leaseWithoutRecord(now time.Time) limit.Lease {
+	lease, p := limit.Lease{Name: b.class.name, At: now}, &b.class.pace
+	if b.class.keys != nil {
+		p = &b.class.keys.pace
+	}
+	p.grow(&lease, 0, now)
+	return lease
+}
+
 // leases is Shaper.Leases for one class.
 func (b *backing) leases(now time.Time) (all []limit.Lease) {
 	c := b.class
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
 	if c.shadow != nil || b.member != nil {
-		return nil
+		return []limit.Lease{b.leaseWithoutRecord(now)}
 	}
 	if lease, ok := b.finding(now); ok && lease.Expires.After(now) {
 		all = append(all, lease)

@@ -3,6 +3,7 @@ package shaper
 import (
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -140,6 +141,50 @@ func TestKeysOfConnectionsEndWithTheProcess(t *testing.T) {
 			t.Errorf("after %s, %d of another connection left, want %d", name, got, most)
 		}
 	}
+}
+
+// A class that was shared, or a shadow, has nothing of its own to go on from. If it is neither in the next process, nothing more
+// leaves in its window. If it still is, nothing is different.
+func TestBudgetOfItsOwnBeginsUsed(t *testing.T) {
+	own := classBy(policy.FixedWindow, "1000 messages/h")
+	own.Name = "acme"
+	shared, shadow := own, own
+	shared.Shared, shadow.Shadow = "prod", true
+	for _, was := range []policy.Class{shared, shadow} {
+		for _, per := range []policy.Per{{}, {{By: policy.BySource, IPv4: 32}}} {
+			was.Per, own.Per = per, per
+			for next, want := range map[*policy.Class]int{&was: 2000, &own: 0} {
+				synctest.Test(t, func(t *testing.T) {
+					_, found := offerTo(was, nil)
+					if left, _ := offerTo(*next, found); left != want {
+						t.Errorf("shared %q, then %q, per %v: %d leave, want %d", was.Shared, next.Shared, per, left, want)
+					}
+				})
+			}
+		}
+	}
+}
+
+// offerTo resumes from leases, offers 2000 messages of a client to a class, and returns how many leave, and the leases of a clean stop. If
+// the class is shared, the fleet grants all.
+func offerTo(conf policy.Class, found []limit.Lease) (left int, leases []limit.Lease) {
+	s, member := NewOnRuntimeTimer(), &fakeMember{budgets: map[string]*fakeBudget{}}
+	defer s.Close()
+	if conf.Shared != "" {
+		s.SetMembers(map[string]Member{conf.Name: member})
+	}
+	s.Apply([]policy.Class{conf})
+	s.Resume(time.Now(), found)
+	bucket := s.Class(conf.Name).Join(time.Now(), client(1))
+	for _, b := range member.budgets {
+		b.have = 2000
+	}
+	for range 2000 {
+		if bucket.Enter(time.Now(), &Item{Cost: Cost{Messages: 1}}) == Leaves {
+			left++
+		}
+	}
+	return left, s.Leases(time.Now())
 }
 
 // A limit that is new to a class of keys gives no key what has left under the limits before: neither
