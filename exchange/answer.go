@@ -60,8 +60,8 @@ func (a *accounts) charge(before int, class *shaper.Class, item *shaper.Item) {
 // charge notes what was charged for the request that was sent last.
 func (r *requests) charge(class *shaper.Class, item *shaper.Item) {
 	before := r.link.InFlight() - 1
-	if r.answer.whole && r.answer.message.Answers {
-		before++ // the link has forgotten this request, and its answer has not ended
+	if (r.answer.whole || r.answer.ends) && r.answer.message.Answers {
+		before++ // the link has forgotten a request, and its answer has not passed
 	}
 	r.accounts.charge(before, class, item)
 }

@@ -14,7 +14,6 @@ type body struct {
 	flow      shaper.Flow
 	remaining int  // bytes at the front of the input that may be offered to the class
 	piece     int  // of these, the bytes that are offered now
-	ends      bool // the message ends with the remaining bytes
 	busy      bool // more bytes were there when the last piece left
 }
 
@@ -26,7 +25,7 @@ func (b *body) pass(n int, ends bool) bool {
 		l.waste.take(n, ends)
 		return true
 	}
-	b.remaining, b.ends, l.state = n, ends, passing
+	b.remaining, l.found.ends, l.state = n, ends, passing
 	return b.passRemaining()
 }
 
@@ -108,7 +107,7 @@ func (b *body) passPiece() {
 		return
 	}
 	l.state = reading
-	if b.ends {
+	if l.found.ends {
 		b.end()
 	}
 }
@@ -128,7 +127,7 @@ func (b *body) join(class *shaper.Class) {
 // passWhole passes on the message that was found, which nothing limits.
 func (b *body) passWhole() {
 	l := b.lane
-	l.state, b.ends = reading, l.found.whole
+	l.state, l.found.ends = reading, l.found.whole
 	l.out.hold(l.found.bytes())
 	if !l.x.stopped {
 		l.wire.Sent(l.class(), shaper.Cost{Bytes: int64(l.found.size)})
@@ -140,7 +139,7 @@ func (b *body) passWhole() {
 // end ends the message, whose last byte was passed on.
 func (b *body) end() {
 	l := b.lane
-	if b.ends = false; l.isUp() {
+	if l.found.ends = false; l.isUp() {
 		l.found.open = false
 		l.backlog.grown()
 		return

@@ -209,7 +209,7 @@ func (x *Exchange) Tend(now time.Time) {
 func (x *Exchange) Stop(now time.Time, reason stats.Reason) {
 	x.noteTime(now)
 	x.stopped = true
-	if x.down.body.ends { // the answer has come, even if not all of it was passed on
+	if x.down.found.ends { // the answer has come, even if not all of it was passed on
 		x.requests.passed()
 	}
 	x.up.drop(reason)

@@ -23,6 +23,7 @@ type found struct {
 	follower Follower // is told what becomes of it; nil: nobody
 	heeded   bool     // its class knows what it says about the rate
 	open     bool     // it is a request or an answer, and its body has not ended
+	ends     bool     // it ends with the bytes that pass, so the link does not count its request any more
 	lost     bool     // it counts as dropped or refused already
 }
 

@@ -48,9 +48,39 @@ func world(t *testing.T, now time.Time, text string) (*policy.Policy, map[string
 func connect(p *policy.Policy, classes map[string]*shaper.Class, now time.Time) *exchangetest.Host {
 	l := &p.Listeners[0]
 	who := policy.Conn{Listener: l.Name}
-	h := exchangetest.New(now, exchange.Config{Protocol: l.Protocol, Link: newLink(l.Protocol), Class: classes[l.Class].Join(now, who)})
+	config := exchange.Config{Protocol: l.Protocol, Link: newLink(l.Protocol), Class: classes[l.Class].Join(now, who)}
+	if l.ReturnClass != "" {
+		config.Back = classes[l.ReturnClass].Join(now, who)
+	}
+	h := exchangetest.New(now, config)
 	h.Machine.Obey(now, who, policy.Compile(p).Messages(who), func(name string) *shaper.Class { return classes[name].Join(now, who) })
 	return h
+}
+
+// amidAnAnswer returns a connection of HTTP, through a class "c". All has come of the answer to its first request, and
+// its last piece waits in the class of what returns.
+func amidAnAnswer(t *testing.T, classes string) *wire {
+	t.Helper()
+	now := time.Unix(0, 0)
+	p, all, roots := world(t, now, classes+`
+[class.back]
+rate = "1KB/s"
+[listener.l]
+listen = "127.0.0.1:1"
+protocol = "http"
+upstream = "192.0.2.1:1"
+class = "c"
+return_class = "back"
+`)
+	w := &wire{connect(p, all, now), t, all, roots}
+	first := fixed(ok, padded("", 8000))
+	w.send(get)
+	w.answer(first)
+	w.wait(6 * time.Second)
+	if w.Machine.InFlight() != 0 || len(w.Down.Got) == len(first) {
+		t.Fatalf("%d are in flight, and %d bytes have passed", w.Machine.InFlight(), len(w.Down.Got))
+	}
+	return w
 }
 
 // through returns a connection through a class, which is "c", of a protocol.
@@ -393,6 +423,31 @@ func TestSettleInOrder(t *testing.T) {
 	}
 	w.send(post("", `{"n":100}`)) // a full bucket
 	w.free(6 * time.Second)
+}
+
+// An answer settles its own request, also if the request before it has an answer whose end has come and has not passed.
+func TestSettleBehindAnAnswerThatWaits(t *testing.T) {
+	w := amidAnAnswer(t, `
+[class.c]
+rate = "1000 messages/s"
+[class.priced]
+algorithm = "gcra"
+rate = "1 tokens/s"
+burst = "100 tokens"
+cost = { json = "n" }
+settle = { json = "u" }
+[[rule]]
+method = "POST"
+class = "priced"
+`)
+	w.send(post("", `{"n":50}`))
+	w.wait(10 * time.Second)
+	w.answer(fixed(ok, `{"u":1}`))
+	w.wait(10 * time.Second)
+	w.send(post("", `{"n":100}`)) // a full bucket
+	if sent := strings.Count(string(w.Up.Got), "POST"); sent != 2 {
+		t.Errorf("%d requests are sent, and %d charges are kept", sent, w.Machine.Charges())
+	}
 }
 
 const limited = "HTTP/1.1 429 Too Many Requests\r\n"

@@ -34,8 +34,8 @@ func (r *requests) send(m *message) (asks bool) {
 // unanswered returns how many requests have no answer yet, and not even the head of one.
 func (r *requests) unanswered() int {
 	n := r.link.InFlight()
-	if r.answer.open {
-		n-- // the link counts it until its answer ends
+	if r.answer.open && !r.answer.ends {
+		n-- // the link counts it until the last byte of its answer is found
 	}
 	return n
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -49,6 +50,32 @@ func hidesRefusals(t *testing.T, r *repeated, all int) {
 	}
 	r.Finish(stats.OK)
 	r.idle()
+}
+
+// Requests that may be sent again follow each other, also if the end of the answer before them has come and has not passed.
+// Only then does a refusal concern the last request.
+func TestRetryBehindAnAnswerThatWaits(t *testing.T) {
+	w := amidAnAnswer(t, `
+[class.c]
+rate = "1000 messages/s"
+retry = { max = 1 }
+on_throttle = { pause = "1s" }
+`)
+	passed := fixed(ok, padded("", 8000))
+	first, second := post("Expect: 100-continue\r\n", "1"), post("", "2")
+	w.send(first + second)
+	w.wait(time.Second)
+	if string(w.Up.Got) != get+first {
+		t.Errorf("before the first one has its answer, %q have left", w.Up.Got)
+	}
+	answers := []string{fixed(limited, ""), fixed(ok, "2")} // "Expect" keeps the first one from being sent again
+	for _, answer := range answers {
+		w.answer(answer)
+		w.wait(20 * time.Second)
+	}
+	if string(w.Up.Got) != get+first+second || string(w.Down.Got) != passed+strings.Join(answers, "") || exchange.KeptMemory() != 0 {
+		t.Errorf("%q have left, and the client gets %q", w.Up.Got, w.Down.Got[min(len(passed), len(w.Down.Got)):])
+	}
 }
 
 // If a message is refused as often as retry allows, the client gets the last answer.
