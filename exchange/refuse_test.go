@@ -1,12 +1,31 @@
 package exchange_test
 
 import (
+	"io"
 	"strings"
 	"testing"
 	"time"
 
 	"shaper/policy"
+	"shaper/stats"
 )
+
+// A refusal does not follow an answer that ends with its connection: it would be a part of the body.
+func TestNoRefusalBehindAnAnswerToTheEnd(t *testing.T) {
+	w := through(t, policy.HTTP, "[class.c]\nrate = \"1 messages/s\"\nmax_wait = \"1ms\"\n")
+	w.send(get + get)
+	answer := ok + "\r\nhi"
+	w.Down.Ends = io.EOF
+	if w.answer(answer); string(w.Down.Got) != answer || !w.Down.Told {
+		t.Errorf("the client gets %q, and is told of the end: %v", w.Down.Got, w.Down.Told)
+	}
+	if w.Up.Ends = io.EOF; !w.Over {
+		w.Drive(w.Now)
+	}
+	if n := w.classes["c"].Stats.Refused[stats.MaxWait].Items.Load(); !w.Over || n != 1 {
+		t.Errorf("the connection has ended: %v; %d were refused", w.Over, n)
+	}
+}
 
 // A refusal names the limit that makes the client wait: one of the class or of a class above it, in the window in which it
 // counts.

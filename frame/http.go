@@ -67,7 +67,7 @@ func (l *httpLink) Refuse(m *Message, whole bool) bool {
 		r |= isClose
 		l.up.closed = true
 	}
-	if whole && l.pipeline.n == 0 && l.down.phase == atHead {
+	if whole && l.pipeline.n == 0 && l.down.mayRefuse() {
 		return true
 	}
 	l.pipeline.push(r, m.Tag)
@@ -76,7 +76,7 @@ func (l *httpLink) Refuse(m *Message, whole bool) bool {
 
 func (l *httpLink) Due() (m Message, ok bool) {
 	r, tag := l.pipeline.front()
-	if r&isRefused == 0 || l.down.phase != atHead {
+	if r&isRefused == 0 || !l.down.mayRefuse() {
 		return m, false
 	}
 	m = Message{Kind: Counted, Cost: 1, Refusable: true, Close: r&isClose != 0, Tag: tag}

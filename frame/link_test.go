@@ -266,10 +266,15 @@ func TestSkipEndsAResponse(t *testing.T) {
 func TestResponseToTheEnd(t *testing.T) {
 	l := NewLink(httpSettings)
 	ask(t, l, get, Whole)
+	next(t, l.Up(), get, Whole)
+	l.Refuse(l.Up().Message(), true)
 	next(t, l.Down(), "HTTP/1.1 200 OK\r\n\r\n", Head)
 	next(t, l.Down(), "HTTP/1.1 500 No\r\n\r\n", Body)
 	if ev, err := l.Down().End(nil); ev != End || err != nil || l.InFlight() != 0 {
 		t.Errorf("%v, %v, and %d requests are in flight", ev, err, l.InFlight())
+	}
+	if _, due := l.Due(); due {
+		t.Error("a refusal would be a part of the body")
 	}
 }
 

@@ -5,6 +5,7 @@ type httpResponses struct {
 	stream
 	link      *httpLink
 	answering bool // the current response answers the oldest request of the pipeline
+	over      bool // a response has ended with the stream: what follows would belong to its body
 }
 
 func (d *httpResponses) Next(p []byte) (int, Event, error) {
@@ -90,6 +91,9 @@ func (h *head) isBodiless(asked pending) bool {
 	return h.status == 204 || h.status == 304 || asked&isHEAD != 0
 }
 
+// mayRefuse reports whether a refusal may follow what the provider has sent.
+func (d *httpResponses) mayRefuse() bool { return d.phase == atHead && !d.over }
+
 // ended removes the request from the pipeline if ev ends its response.
 func (d *httpResponses) ended(ev Event) Event {
 	if (ev == Whole || ev == End) && d.answering {
@@ -117,5 +121,6 @@ func Abandon(s Scanner) error {
 // End implements Scanner: a response without a length ends with the stream.
 func (d *httpResponses) End(p []byte) (Event, error) {
 	ev, err := d.stream.End(p)
+	d.over = d.over || ev == End
 	return d.ended(ev), err
 }
