@@ -167,9 +167,10 @@ func (d correction) amendPath(now time.Time, c *Class, alone bool, more *Cost) (
 // counters.
 //
 // One class pauses, with all beneath it: the nearest on the path to the root that has
-// on_throttle, adapt or learn, or else the last on the path that counts messages or tokens. While it
-// pauses, refusals of what left before do not prolong the pause, unless the provider says
-// for how long.
+// on_throttle, adapt or learn, or else the last on the path that counts messages or tokens. If none
+// does, the signal only counts: bytes have no answers, and a pause would stop what belongs to others. While
+// a class pauses, refusals of what left before do not prolong the pause, unless the provider says for
+// how long.
 func (p Provider) Throttled(now time.Time, wait time.Duration, signal string) {
 	p.pause(now, wait, signal, pausing)
 }
@@ -195,6 +196,10 @@ func (p Provider) pauseChosen(now time.Time, wait time.Duration, signal string, 
 	root, now := p.class.lockAt(now)
 	defer root.mu.Unlock()
 	n := chosen(&p.class.node)
+	if n == nil {
+		p.class.tally.throttled(signal)
+		return nil
+	}
 	if n.class.heir != nil {
 		return n.class.heir
 	}
@@ -212,9 +217,9 @@ func (p Provider) pauseChosen(now time.Time, wait time.Duration, signal string, 
 }
 
 // pausing returns the node that pauses if the provider throttles a node: the node itself,
-// or a node above it.
-func pausing(last *node) *node {
-	for n := last; n != nil; n = n.parent.Load() {
+// or a node above it; nil if none does.
+func pausing(n *node) (last *node) {
+	for ; n != nil; n = n.parent.Load() {
 		switch {
 		case n.class.keys != nil:
 		case n.onThrottle != (policy.OnThrottle{}) || n.adapts || n.throttle.learner.learns():

@@ -100,6 +100,25 @@ func TestWhoPauses(t *testing.T) {
 	}
 }
 
+// A class of bytes does not pause, since it passes what others send, too. The signal counts.
+func TestBytesDoNotPause(t *testing.T) {
+	account, a := leakyClass("1MB/s"), leakyClass("1MB/s")
+	account.Name = "account"
+	tree := NewTree(start, []policy.Class{account, under("account", a)})
+	for i, c := range tree {
+		c.Provider().Throttled(at(0), 10*second, "503")
+		if until, _ := c.Provider().Signals(at(1)); !until.IsZero() {
+			t.Errorf("class %d pauses until %v", i, until)
+		}
+	}
+	if n := tree[0].Stats.Throttled.Read()["503"]; n != 2 {
+		t.Errorf("%d signals were counted", n)
+	}
+	if it := request(); tree[1].Enter(at(1), it) != Leaves {
+		t.Error("what comes next waits")
+	}
+}
+
 // adapted returns a class of 16 messages/s which has been throttled once. From the end of
 // its pause, second 1, it goes on at half of that.
 func adapted() *Class {
