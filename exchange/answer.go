@@ -236,11 +236,12 @@ func (a *answer) readLine() {
 }
 
 // mayHave reports whether a document may have something that is looked for: the last name of a
-// path stands in it. Most events have nothing, and this is quicker than to read them.
+// path stands in it, or the path ends with an index, which does not. Most events have nothing, and this is quicker than
+// to read them.
 func (a *answer) mayHave(document []byte) (may bool) {
 	a.eachPath(func(p policy.Path) {
 		last := string(p[strings.LastIndexByte(string(p), '.')+1:])
-		may = may || last == "*" || bytes.Contains(document, []byte(last))
+		may = may || last == "*" || strings.Trim(last, "0123456789") == "" || bytes.Contains(document, []byte(last))
 	})
 	return may
 }

@@ -375,6 +375,7 @@ func TestSettle(t *testing.T) {
 		{"json compressed", byJSON, length("Content-Encoding: gzip\r\n", zipped(usage)), 4},
 		{"json compressed otherwise", byJSON, length("Content-Encoding: br\r\n", usage), 10},
 		{"events", byJSON, chunked("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n", events[:30], events[30:90], events[90:]), 4},
+		{"events, by an index", `{ json = "usage.0" }`, chunked("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n", "data: {\"usage\":[4]}\n\n"), 4},
 		{"a field", `{ header = "X-Used" }`, length("x-used: 4\r\n", ""), 4},
 		{"more than charged", byJSON, length("", `{"usage":{"total_tokens":25}}`), 25},
 		{"more than the bound", byJSON, length("", `{"usage":{"total_tokens":250000}}`), 100},
