@@ -38,7 +38,7 @@ func (q *backlog) grow(piece []byte) {
 		return
 	}
 	p := &q.growing.payload
-	n := int(p.n) + len(piece)
+	n := p.copied(len(piece))
 	more := max(int(policy.Holds(int64(n)))-p.holds(), 0)
 	if n > int(policy.RetryHolds) || !q.memory.keep(more) {
 		q.dropGrowing()

@@ -1,7 +1,6 @@
 package exchange
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 
@@ -84,12 +83,20 @@ func TestPayloadIsRewritten(t *testing.T) {
 	in := inputOf("GET / HTTP/1.1\r\nHost: proxy\r\n\r\nrest")
 	p := payload{in: in, n: int32(in.len() - len("rest"))}
 	origin := frame.NewOrigin("http", "api.example")
-	p.rewrite(&origin)
-	if got := p.bytes(); !bytes.Contains(got, []byte("Host: api.example\r\n")) || bytes.Contains(got, []byte("rest")) {
-		t.Errorf("the request is %q", got)
+	if host, kept := p.clientHost(); kept {
+		t.Errorf("%q is kept beside the bytes that say it", host)
 	}
+	p.rewrite(&origin, p.bytes()[len("GET / HTTP/1.1\r\nHost: "):][:len("proxy")])
+	const want = "GET / HTTP/1.1\r\nHost: api.example\r\n\r\n"
+	expectPayload(t, &p, want)
 	if string(in.bytes()) != "rest" {
 		t.Errorf("the input holds %q", in.bytes())
+	}
+	body := strings.Repeat("b", 5*buffer.Min)
+	p.append([]byte(body))
+	expectPayload(t, &p, want+body)
+	if host, kept := p.clientHost(); !kept || string(host) != "proxy" {
+		t.Errorf("the client asked for %q (kept: %v)", host, kept)
 	}
 	p.release()
 }

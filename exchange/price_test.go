@@ -86,14 +86,19 @@ return_class = "back"
 // through returns a connection through a class, which is "c", of a protocol.
 func through(t *testing.T, protocol policy.Protocol, class string) *wire {
 	now := time.Unix(0, 0)
-	p, classes, roots := world(t, now, class+fmt.Sprintf(`
+	p, classes, roots := world(t, now, class+listenerOf(protocol))
+	return &wire{connect(p, classes, now), t, classes, roots}
+}
+
+// listenerOf returns a listener of a protocol.
+func listenerOf(protocol policy.Protocol) string {
+	return fmt.Sprintf(`
 [listener.l]
 listen = "127.0.0.1:1"
 protocol = %q
 upstream = "192.0.2.1:1"
 class = "c"
-`, protocol))
-	return &wire{connect(p, classes, now), t, classes, roots}
+`, protocol)
 }
 
 // send makes the client send bytes.

@@ -175,11 +175,14 @@ func (to *move) moveOne(m *message) {
 	}
 }
 
-// seen reads once more what keys see of a message.
+// seen reads once more what rules and keys see of a message: the host is that which the client asked for.
 func (m *message) seen() *policy.Message {
 	var f frame.Message
 	m.lane.x.link.Read(m.payload.bytes(), &f)
 	msg := Seen(&f)
+	if host, kept := m.payload.clientHost(); kept {
+		msg.Host = host
+	}
 	return &msg
 }
 

@@ -1,10 +1,12 @@
 package exchange_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"shaper/frame"
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/stats"
@@ -49,6 +51,38 @@ rate = "10 messages/s"
 		}
 		w.Finish(stats.OK)
 	}
+}
+
+// A reload moves a request that waits by the host that the client asked for, though it asks for the provider's by then.
+func TestReloadMovesRequestsByTheClientsHost(t *testing.T) {
+	for _, head := range []string{"GET / HTTP/1.1\r\nHost: a.local\r\n\r\n", "GET http://a.local:80/ HTTP/1.1\r\nHost: x\r\n\r\n"} {
+		w := through(t, policy.HTTP, slowTo("a"))
+		origin := frame.NewOrigin("https", "api.example")
+		w.Machine.AskFor(&origin)
+		for _, class := range w.classes {
+			class.Pass(w.Now, shaper.Cost{Messages: 1})
+		}
+		if w.send(head); w.classes["a"].Backlog().Items != 1 {
+			t.Fatalf("%q does not wait in its class", head)
+		}
+		p, _, err := policy.Parse("test.toml", []byte(slowTo("b")+listenerOf(policy.HTTP)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		who := policy.Conn{Listener: "l"}
+		w.Machine.Obey(w.Now, who, policy.Compile(p).Messages(who), func(name string) *shaper.Class { return w.classes[name].Join(w.Now, who) })
+		w.Machine.Reroute(w.Now, map[*shaper.Class]bool{w.classes["a"]: true}, nil)
+		if b, c := w.classes["b"].Backlog().Items, w.classes["c"].Backlog().Items; b != 1 || c != 0 {
+			t.Errorf("%q: %d wait in the class of the host, and %d in that of the connection", head, b, c)
+		}
+		w.Finish(stats.OK)
+	}
+}
+
+// slowTo returns three classes and a rule, which leads requests for one host to a class.
+func slowTo(class string) string {
+	const each = "rate = \"1 messages/s\"\n"
+	return fmt.Sprintf("[class.a]\n%s[class.b]\n%s[class.c]\n%s[[rule]]\nhost = \"a.local\"\nclass = %q\n", each, each, each, class)
 }
 
 // moveTo is a reload that takes the class of the connection away, and leads it to another one.

@@ -188,6 +188,9 @@ func (q *backlog) giveUp() {
 	}
 	if l := q.lane; all && !l.x.stopped && l.hasNew() {
 		gaveUp = true
+		if l.state == peeking {
+			l.found.reread(l.x.link) // newMessage keeps the host
+		}
 		m := newMessage(l, l.class(), l.found.tag)
 		m.close = true
 		m.refuse(stats.Reset)
