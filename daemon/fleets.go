@@ -44,6 +44,8 @@ type fleets struct {
 	memberships map[string]*membership // by class; a new map for each policy
 	stay        map[string]*membership // of classes that are gone and in which somebody is, by class
 	looks       *time.Timer            // goes off to look whether somebody still is; nil: it has not been set
+	calling     []*membership          // all whose members may still call their store, also those that say goodbye
+	called      map[string]calls       // what the members of all others have called, by fleet of the policy in force
 }
 
 // newFleets returns fleets without members.
@@ -77,6 +79,7 @@ func (s *fleets) enforce(stores map[string]store, classes []policy.Class) (all m
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stores = stores
+	maps.DeleteFunc(s.called, func(fleet string, _ calls) bool { _, is := stores[fleet]; return !is })
 	memberships := map[string]*membership{}
 	for _, c := range classes {
 		if c.Shared == "" {
@@ -136,9 +139,40 @@ func (s *fleets) leaveUnused(one *membership) {
 
 // end ends the memberships of a class.
 func (s *fleets) end(one *membership) {
-	for _, m := range one.members {
-		s.leaving.Go(func() { m.Close(s.patient) })
+	s.leaving.Go(func() {
+		var members sync.WaitGroup
+		for _, m := range one.members {
+			members.Go(func() { m.Close(s.patient) })
+		}
+		members.Wait()
+		s.keepCalls(one)
+	})
+}
+
+// keepCalls keeps what members that have left have called: the totals of a fleet never go back while the policy has it.
+func (s *fleets) keepCalls(one *membership) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calling = slices.DeleteFunc(s.calling, func(m *membership) bool { return m == one })
+	fleet := one.store.conf.Name
+	if _, is := s.stores[fleet]; !is {
+		return
 	}
+	if s.called == nil {
+		s.called = map[string]calls{}
+	}
+	s.called[fleet] = s.called[fleet].plus(one.calls())
+}
+
+// callsOf returns all calls to the store of a fleet. The lock is held.
+func (s *fleets) callsOf(fleet string) calls {
+	n := s.called[fleet]
+	for _, one := range s.calling {
+		if one.store.conf.Name == fleet {
+			n = n.plus(one.calls())
+		}
+	}
+	return n
 }
 
 // lookAgain is how long a class that is gone may stay a member although nobody uses it any more.
@@ -201,9 +235,9 @@ func (s *fleets) mark(c *stats.ClassReading) {
 // read returns all fleets that some class uses, in the order of their names.
 func (s *fleets) read() (all []stats.FleetReading) {
 	s.mu.Lock()
-	memberships := s.memberships
-	s.mu.Unlock()
+	defer s.mu.Unlock()
 	byName := map[string]*stats.FleetReading{}
+	memberships := s.memberships
 	for _, class := range slices.Sorted(maps.Keys(memberships)) {
 		one := memberships[class]
 		r := byName[one.store.conf.Name]
@@ -216,7 +250,9 @@ func (s *fleets) read() (all []stats.FleetReading) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		all = append(all, *byName[name])
+		r, n := byName[name], s.callsOf(name)
+		r.Calls, r.Failures = n.all, n.failed
+		all = append(all, *r)
 	}
 	return all
 }
@@ -262,10 +298,11 @@ func readPeersOf(ctx context.Context, m *fleet.Member) (all []stats.PeerReading)
 	return all
 }
 
-// join makes the process a member of a class: of each of its limits.
+// join makes the process a member of a class: of each of its limits. The lock is held.
 func (s *fleets) join(class string, of store, all []shaper.Limit) *membership {
 	one := &membership{class: class, name: s.name, store: of, since: time.Now()}
 	one.limits.Store(&all)
+	s.calling = append(s.calling, one)
 	for i, limit := range limits.All(class, all, of.conf) {
 		reach, err := fleet.NewStore(of.reach)
 		if err == nil {

@@ -89,7 +89,7 @@ func TestFleetsKeepTheirMembers(t *testing.T) {
 			t.Errorf("the limit is %s and the headroom %v, want %s and %v, after a reload of %s", got, time.Duration(of.Headroom), c.limit, c.headroom, c.class)
 		}
 	}
-	if status, _, _ := first.members[0].Status(); status.Mode.String() != "store" && status.Mode.String() != "stopped" {
+	if status, _ := first.members[0].Status(); status.Mode.String() != "store" && status.Mode.String() != "stopped" {
 		t.Errorf("the mode is %v", status.Mode)
 	}
 	last := first
@@ -211,6 +211,49 @@ func TestSetEndsTheMemberBefore(t *testing.T) {
 	}
 }
 
+// The calls to a store are all that the process has made, also while a class says goodbye to its fleet and after that. A fleet that the
+// policy no longer has is forgotten.
+func TestCallsNeverGoBack(t *testing.T) {
+	s := newFleets(func(string, string) {}, func(shaper.Member) bool { return false }, slog.New(slog.DiscardHandler))
+	defer s.close()
+	p := fleetPolicy(t, "", "rate = \"20 messages/s\"")
+	other := p.Classes[0]
+	other.Name = "other"
+	stores, err := s.readStores(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	members, _ := s.enforce(stores, []policy.Class{p.Classes[0], other})
+	trial.Await(t, "both classes have failed calls", func() bool {
+		return members["acme"].(*membership).calls().failed > 0 && members["other"].(*membership).calls().failed > 0
+	})
+	last := s.read()[0]
+	goesOn := func(when string) {
+		t.Helper()
+		is := s.read()[0]
+		if is.Calls < last.Calls || is.Failures < last.Failures || is.Failures > is.Calls {
+			t.Errorf("%s: %d calls and %d failures, after %d and %d", when, is.Calls, is.Failures, last.Calls, last.Failures)
+		}
+		last = is
+	}
+	_, old := s.enforce(stores, p.Classes)
+	goesOn("a class is gone")
+	s.leave(old)
+	goesOn("it leaves its fleet")
+	s.hurry()
+	s.leaving.Wait()
+	goesOn("it has left")
+	if n := s.called["prod"]; n.failed == 0 {
+		t.Errorf("of the class that has left, there are %+v", n)
+	}
+	_, old = s.enforce(nil, nil)
+	s.leave(old)
+	s.leaving.Wait()
+	if len(s.called) > 0 {
+		t.Errorf("of a fleet that is gone, there are %v", s.called)
+	}
+}
+
 // TestPauseOfAllLimits has the provider pause a class of two limits. Each of them knows it, and one that a reload puts in the place
 // of another, too. What any of them has heard holds.
 func TestPauseOfAllLimits(t *testing.T) {
@@ -276,7 +319,7 @@ func TestExplainNamesTheWorstLimit(t *testing.T) {
 		defer m.Close(ended)
 		one.members = append(one.members, m)
 		trial.Await(t, "a call fails", func() bool {
-			status, _, err := m.Status()
+			status, err := m.Status()
 			return err != nil && status.Mode != fleet.FromStore
 		})
 	}

@@ -24,6 +24,11 @@ type membership struct {
 	limits atomic.Pointer[[]shaper.Limit] // in force, one for each member
 }
 
+// calls counts calls to stores, and those of them that have failed.
+type calls struct{ all, failed uint64 }
+
+func (n calls) plus(more calls) calls { return calls{n.all + more.all, n.failed + more.failed} }
+
 // limit returns limit i, as it is in force.
 func (s *membership) limit(i int) *shaper.Limit { return &(*s.limits.Load())[i] }
 
@@ -90,12 +95,13 @@ func (s *membership) Secret() *[32]byte { return &s.store.secret }
 // read adds what the process has of limit i of a class to the reading of the fleet.
 func (s *membership) read(i int, of *stats.FleetReading) {
 	m := s.members[i]
-	status, calls, err := m.Status()
-	counts, leased, failures := m.Counts()
+	status, err := m.Status()
+	counts, leased := m.Counts()
+	made, _ := m.Calls()
 	l := s.limit(i)
 	r := stats.SharedReading{
 		Class: s.class, Limit: l.Rate.String(), Member: m.Name(), Mode: status.Mode.String(), Members: status.Members,
-		Share: status.Share, Leased: leased, Calls: uint64(calls), Age: stats.Seconds(time.Since(s.since)),
+		Share: status.Share, Leased: leased, Calls: uint64(made), Age: stats.Seconds(time.Since(s.since)),
 		Shortest: stats.Seconds(status.Shortest), Longest: stats.Seconds(status.Longest),
 		Used: uint64(counts.Used), Expired: uint64(counts.Expired), Returned: uint64(counts.Returned), Fallback: stats.Seconds(status.Away),
 	}
@@ -105,12 +111,20 @@ func (s *membership) read(i int, of *stats.FleetReading) {
 	of.Classes = append(of.Classes, r)
 	of.Up = of.Up && err == nil && status.Members > 0
 	of.Members = max(of.Members, status.Members)
-	of.Calls, of.Failures = of.Calls+r.Calls, of.Failures+uint64(failures)
 	of.CallTime = max(of.CallTime, stats.Seconds(status.RoundTrip))
 	of.ClockError = max(of.ClockError, stats.Seconds(status.ClockError))
 	if late := stats.Seconds(l.Late); late > 0 && (of.Headroom == 0 || late < of.Headroom) {
 		of.Headroom = late
 	}
+}
+
+// calls returns the calls of all members.
+func (s *membership) calls() (n calls) {
+	for _, m := range s.members {
+		all, failed := m.Calls()
+		n = n.plus(calls{uint64(all), uint64(failed)})
+	}
+	return n
 }
 
 // mode says where the budget of a class comes from now: that of its limits which has the least.
@@ -122,7 +136,7 @@ func (s *membership) mode() fleet.Mode {
 // worst returns the status of the limit that has the least, and why the store is away.
 func (s *membership) worst() (status fleet.Status, failed error) {
 	for i, m := range s.members {
-		if is, _, err := m.Status(); i == 0 || is.Mode > status.Mode {
+		if is, err := m.Status(); i == 0 || is.Mode > status.Mode {
 			status, failed = is, err
 		}
 	}

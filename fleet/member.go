@@ -262,18 +262,25 @@ func (m *Member) Set(class Class, fallback Fallback) error {
 	return err
 }
 
-// Status returns the state of the member, how many calls it has made, and why the store is away.
-func (m *Member) Status() (s Status, calls int64, err error) {
+// Status returns the state of the member, and why the store is away.
+func (m *Member) Status() (s Status, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.machine.Status(time.Now()), m.total, m.failed
+	return m.machine.Status(time.Now()), m.failed
 }
 
-// Counts returns the totals of all budgets, how many units are in hand, and how many calls have failed.
-func (m *Member) Counts() (all Counts, leased, failures int64) {
+// Counts returns the totals of all budgets, and how many units are in hand.
+func (m *Member) Counts() (all Counts, leased int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.machine.Counts(), m.machine.Leased(time.Now()), m.failures
+	return m.machine.Counts(), m.machine.Leased(time.Now())
+}
+
+// Calls returns how many calls the member has made, and how many of these have failed.
+func (m *Member) Calls() (all, failed int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.total, m.failures
 }
 
 // Peers asks the store for all members of the class. It takes at most the deadline of a call.

@@ -43,7 +43,7 @@ func (d *departures) depart(m *Member, b *Budget) (enough bool) {
 		if len(d.all) == d.most {
 			close(d.done)
 		}
-		s, _, _ := m.Status()
+		s, _ := m.Status()
 		d.worst = max(d.worst, s.ClockError)
 	}
 	return len(d.all) == d.most
@@ -164,7 +164,7 @@ func TestMemberLeavesUntilHeard(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		trial.Await(t, "the member has its share", func() bool { status, _, _ := m.Status(); return status.Share == 1 })
+		trial.Await(t, "the member has its share", func() bool { status, _ := m.Status(); return status.Share == 1 })
 		mu.Lock()
 		leaves = true // before, the word is in the text of the script
 		mu.Unlock()
@@ -189,9 +189,9 @@ func TestMemberPaysBeforeItLeaves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	trial.Await(t, "the member has its share", func() bool { status, _, _ := m.Status(); return status.Share == 1 })
+	trial.Await(t, "the member has its share", func() bool { status, _ := m.Status(); return status.Share == 1 })
 	srv.Signal(syscall.SIGSTOP)
-	trial.Await(t, "the store is away", func() bool { status, _, _ := m.Status(); return status.Mode != FromStore })
+	trial.Await(t, "the store is away", func() bool { status, _ := m.Status(); return status.Mode != FromStore })
 	m.Budget("").Owe(time.Now(), 600, time.Now().Add(24*time.Hour))
 	gone := make(chan bool)
 	go func() {
@@ -257,7 +257,7 @@ func TestMemberWithoutStore(t *testing.T) {
 	b := m.Budget("")
 	trial.Await(t, "a member that has stopped", func() bool {
 		b.Want(time.Now(), 1, 1)
-		s, _, err := m.Status()
+		s, err := m.Status()
 		if at := b.Next(time.Now(), 0, 1); at != limit.Never {
 			t.Fatalf("something may leave at %v", at)
 		}
@@ -280,11 +280,11 @@ func TestMemberOfASlowStore(t *testing.T) {
 		m.take(answer{call: c, reply: Reply{Now: Stamp(time.Now().UnixMicro()), Members: 1, Share: whole}})
 	}
 	answer(45 * time.Millisecond)
-	if s, _, err := m.Status(); s.Mode != Stopped || err == nil || !strings.Contains(err.Error(), "beat: the answer took 45ms, too long") {
+	if s, err := m.Status(); s.Mode != Stopped || err == nil || !strings.Contains(err.Error(), "beat: the answer took 45ms, too long") {
 		t.Errorf("after a late answer, the member is %v: %v", s.Mode, err)
 	}
 	answer(-time.Second) // of a ping, which comes after a pause
-	if s, _, err := m.Status(); s.Mode != FromStore || err != nil {
+	if s, err := m.Status(); s.Mode != FromStore || err != nil {
 		t.Errorf("after a ping, the member is %v: %v", s.Mode, err)
 	}
 }

@@ -6,7 +6,7 @@ type FleetReading struct {
 	Addresses  []string `json:"addresses"`
 	Up         bool     `json:"up"`      // the last call of each class was answered
 	Members    int64    `json:"members"` // of the class that has most
-	Calls      uint64   `json:"calls"`   // to the store
+	Calls      uint64   `json:"calls"`   // to the store, also of classes that have left it
 	Failures   uint64   `json:"failures"`
 	CallTime   Seconds  `json:"call_seconds"`        // of recent calls, rather more than less
 	ClockError Seconds  `json:"clock_error_seconds"` // how far slots may be wrong; 0: nothing is known

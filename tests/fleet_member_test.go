@@ -105,7 +105,8 @@ func (f *fleetMember) depart(m *fleet.Member, told, ended chan struct{}) {
 			if !at.After(now) {
 				b.Take(now, now, 1)
 				cost := time.Since(now)
-				s, calls, _ := m.Status()
+				s, _ := m.Status()
+				calls, _ := m.Calls()
 				fmt.Fprintln(out, int64(mono+now.Sub(zero)), int64(s.ClockError), s.Mode, calls, int64(cost), int64(now.Sub(next)), s.Share, int64(s.RoundTrip))
 				out.Flush()
 				if f.Every > 0 {
