@@ -2,8 +2,9 @@ package main
 
 import (
 	"bytes"
-	"fmt"
+	"context"
 	"io"
+	"log/slog"
 	"time"
 )
 
@@ -22,22 +23,24 @@ type logWriter struct {
 	done  chan struct{} // closed when run has returned
 }
 
-// newLogWriter returns a logWriter. The caller closes it.
-func newLogWriter(w io.Writer) *logWriter {
+// newLogWriter returns a logWriter to w. With says, which writes to w too, it says that lines were lost. The caller closes it.
+func newLogWriter(w io.Writer, says slog.Handler) *logWriter {
 	l := &logWriter{lines: make(chan []byte, logLines), lost: make(chan int, 1), done: make(chan struct{})}
 	l.lost <- 0
-	go l.run(w)
+	go l.run(w, says)
 	return l
 }
 
-func (l *logWriter) run(w io.Writer) {
+func (l *logWriter) run(w io.Writer, says slog.Handler) {
 	defer close(l.done)
 	for line := range l.lines {
 		w.Write(line) // there is nowhere to report a failure
 		n := <-l.lost
 		l.lost <- 0
 		if n > 0 {
-			fmt.Fprintf(w, "level=WARN msg=\"lines of the log were lost: it was not written fast enough\" lines=%d\n", n)
+			r := slog.NewRecord(time.Now(), slog.LevelWarn, "lines of the log were lost: it was not written fast enough", 0)
+			r.AddAttrs(slog.Int("lines", n))
+			says.Handle(context.Background(), r) // whatever the level of the log: lines of that level may be lost
 		}
 	}
 }

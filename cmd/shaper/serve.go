@@ -1,6 +1,8 @@
 package main
 
 import (
+	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -29,12 +31,16 @@ func serve(c *cli.Context) error {
 	if err := arguments(c, 0, 0); err != nil {
 		return err
 	}
-	lines := newLogWriter(c.App.ErrWriter)
-	defer lines.close()
-	log, err := newLog(lines, isJournal(c.App.ErrWriter, os.Getenv("JOURNAL_STREAM")), c.String("log-format"), c.String("log-level"))
+	logTo := func(w io.Writer) (*slog.Logger, error) {
+		return newLog(w, isJournal(c.App.ErrWriter, os.Getenv("JOURNAL_STREAM")), c.String("log-format"), c.String("log-level"))
+	}
+	direct, err := logTo(c.App.ErrWriter)
 	if err != nil {
 		return err
 	}
+	lines := newLogWriter(c.App.ErrWriter, direct.Handler())
+	defer lines.close()
+	log, _ := logTo(lines)              // the flags are right
 	signals := make(chan os.Signal, 16) // room for signals that come while the daemon is busy
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(signals)
