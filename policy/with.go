@@ -14,7 +14,7 @@ const onlyInFile = "change it in the policy file, and reload"
 // of type [Errors] and holds every mistake, without positions. It warns of a rate of 0 that does not stop
 // the class. The policy itself does not change, and the copy keeps its path and hash.
 func (p *Policy) With(class string, values map[string]string) (with *Policy, warnings Errors, err error) {
-	r := &report{bad: map[string]bool{}}
+	r := &report{at: map[string]int{}, bad: map[string]bool{}}
 	i := slices.IndexFunc(p.Classes, func(c Class) bool { return c.Name == class })
 	if i < 0 {
 		r.wrongAt(0, join("class", class), noClass(class),
@@ -44,10 +44,12 @@ func (p *Policy) With(class string, values map[string]string) (with *Policy, war
 	return &changed, r.warnings, nil
 }
 
-// setAll sets keys of the class. It reports those that cannot be set.
+// setAll sets keys of the class, which are then given like those of a file. It reports those that cannot be set.
 func (c *Class) setAll(r *report, values map[string]string) {
 	name := c.Name
 	for _, key := range sortedKeys(values) {
+		at := join(join("class", name), key)
+		r.at[at] = 0
 		f, err := find(classFields, key)
 		switch {
 		case err != nil:
@@ -60,7 +62,7 @@ func (c *Class) setAll(r *report, values map[string]string) {
 		}
 		if err != nil {
 			c := complaintOf(err)
-			r.wrongAt(0, join(join("class", name), key), c.problem, c.allowed)
+			r.wrongAt(0, at, c.problem, c.allowed)
 		}
 	}
 }
