@@ -86,6 +86,38 @@ func TestJSONFields(t *testing.T) {
 	}
 }
 
+// What the page lists of a section about times is what JSON holds of one that says all.
+func TestJSONOfSchedules(t *testing.T) {
+	p, _, err := policy.Parse("shaper.toml", []byte(`
+[class.all]
+rate = "20mbit"
+[class.acme]
+parent = "all"
+rate = "5mbit"
+at = [{ days = "mon", from = "08:00", to = "18:00", zone = "Europe/Paris", rate = "1mbit", ceil = "2mbit" }]
+[listener.gateway]
+listen = "127.0.0.1:0"
+upstream = "192.0.2.1:2775"
+class = "acme"
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	class, _ := p.Class("acme")
+	text, err := json.Marshal(class.At[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	listField(&b, nil, reflect.TypeOf(class.At[0]), "at", "")
+	for line := range strings.Lines(b.String()) {
+		key, _, _ := strings.Cut(strings.TrimPrefix(line, "    at."), " ")
+		if key = strings.TrimRight(key, "[]?\n"); !strings.Contains(string(text), fmt.Sprintf("%q:", key)) {
+			t.Errorf("the page has %q, and JSON is %s", key, text)
+		}
+	}
+}
+
 // listFields writes a line for each field of an object. optional is "?" if what contains them may be missing.
 func listFields(b *strings.Builder, listed map[reflect.Type]string, object reflect.Type, path, optional string) {
 	for i := range object.NumField() {
@@ -138,7 +170,7 @@ func scalar(is reflect.Type) string {
 		return "time"
 	case is.Kind() == reflect.Pointer:
 		return ""
-	case is.Implements(reflect.TypeFor[encoding.TextMarshaler]()), is.Implements(reflect.TypeFor[json.Marshaler]()):
+	case is.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
 		return "text"
 	}
 	switch is.Kind() {
