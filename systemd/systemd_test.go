@@ -156,8 +156,8 @@ func TestServiceSettings(t *testing.T) {
 			t.Errorf("%s is %q, want %q", key, got[key], want)
 		}
 	}
-	const drain = 30 * time.Second // the default of the policy
-	if stop, err := time.ParseDuration(got["TimeoutStopSec"][0]); err != nil || stop <= drain {
+	const drain, ends = 30 * time.Second, 20 * time.Second // the default of the policy, and more than shaper takes after that
+	if stop, err := time.ParseDuration(got["TimeoutStopSec"][0]); err != nil || stop < drain+ends {
 		t.Errorf("TimeoutStopSec is %v, %v: a drain of %v would be cut off", stop, err, drain)
 	}
 	if dog, err := time.ParseDuration(got["WatchdogSec"][0]); err != nil || dog <= 0 {
