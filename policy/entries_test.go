@@ -39,6 +39,37 @@ func TestExplainEntries(t *testing.T) {
 	}
 }
 
+// A rule about users or names matches no client that has not logged in, or asked for no name, also if any name would do.
+// Explain says so too.
+func TestNoNameIsLikeNothing(t *testing.T) {
+	for _, key := range []string{"user", "server_name"} {
+		p := mustParse(t, `
+[class.named]
+rate = "10mbit"
+[class.rest]
+rate = "1mbit"
+[listener.out]
+listen = "127.0.0.1:3128"
+mode = "socks5"
+allow = ["*:443"]
+users = "users"
+class = "rest"
+[[rule]]
+`+key+` = "*"
+class = "named"
+`)
+		c := Compile(p)
+		for conn, want := range map[Conn]string{
+			{Listener: "out"}: "rest",
+			{Listener: "out", User: "ann", ServerName: "a.example"}: "named",
+		} {
+			if traffic, says := c.Classify(conn).Class, c.Explain(conn, Fields{}).Class; traffic != want || says != want {
+				t.Errorf("%s: a client of %+v has class %s, and explain says %s; want %s", key, conn, traffic, says, want)
+			}
+		}
+	}
+}
+
 // Rules that look at users or names do not allocate.
 func TestEntryRulesAllocate(t *testing.T) {
 	p, _, err := Load("testdata/good/entries.toml")

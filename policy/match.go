@@ -116,8 +116,11 @@ func anyMatch(patterns []Pattern, text []byte, folded bool) bool {
 	return false
 }
 
-// anyName is anyMatch for a name that a connection has. It does not allocate.
+// anyName is anyMatch for a name that a connection has. No pattern matches if it has none. It does not allocate.
 func anyName(patterns []Pattern, name string, folded bool) bool {
+	if name == "" {
+		return len(patterns) == 0
+	}
 	var text [256]byte // no user is longer
 	return anyMatch(patterns, append(text[:0], name...), folded)
 }
