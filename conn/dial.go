@@ -75,9 +75,19 @@ func (d *dialling) finish(stats.Result) {
 func (d *dialling) giveUp(now time.Time) {
 	t := d.session
 	d.race.giveUp(now)
-	if t.upstream.isWatched() && now.After(d.clock.overdue) {
+	if d.isTrying() && now.After(d.clock.overdue) {
 		d.search.missed(t, t.course.target(), upstream.ErrTimeout)
 	}
+}
+
+// isTrying reports whether the present attempt is under way, or its TLS handshake, which the poller does not watch.
+// A handshake that waits for descriptors of ours has not begun.
+func (d *dialling) isTrying() bool {
+	s := &d.session.upstream
+	if end, over := s.end.(*tlsEnd); over {
+		return end.tunnel.isOpen()
+	}
+	return s.isWatched()
 }
 
 // queue queues the connection in its class, and tries an address when it has a permit. It ends the

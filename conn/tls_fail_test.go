@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"strings"
 	"syscall"
@@ -176,6 +177,42 @@ func TestTLSClientLeavesDuringHandshake(t *testing.T) {
 	s.awaitEnd(stats.Aborted, 1)
 	if _, err := io.Copy(io.Discard, upstream); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the upstream's connection ended with %v", err)
+	}
+}
+
+// A handshake of an upstream that hangs for too long counts as not answered, though the client leaves. One that is young
+// says nothing, nor does one that waits for descriptors of ours.
+func TestTLSHandshakeOfImpatientClients(t *testing.T) {
+	a := newAuthority(t)
+	for _, c := range []struct {
+		what          string
+		long, without bool
+		want          map[stats.Failure]uint64
+	}{
+		{"it hangs for long", true, false, map[stats.Failure]uint64{stats.NoAnswer: 1}},
+		{"it is young", false, false, nil},
+		{"it has not begun", true, true, nil},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			hangs, conns := listen(t)
+			r := run(t, across([]string{hangs}, `connect_timeout = "10s"`, a.originating("")))
+			client := r.dial("l")
+			next(t, conns).Read(make([]byte, 1)) // the ClientHello has come
+			r.one().do(func(s *tcpSession) {
+				if end := s.upstream.end.(*tlsEnd); c.without {
+					s.upstream.end = &tlsEnd{Socket: end.Socket, tunnel: &tunnel{gone: make(chan struct{})}}
+					end.tunnel.abort()
+				}
+				if c.long {
+					s.dialling.clock.overdue = time.Now().Add(-1)
+				}
+			})
+			reset(client)
+			r.awaitEnd(stats.Aborted, 1)
+			if got := r.failures(hangs); !maps.Equal(got, c.want) {
+				t.Errorf("counted: %v, want %v", got, c.want)
+			}
+		})
 	}
 }
 

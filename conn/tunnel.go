@@ -164,6 +164,13 @@ func (tn *tunnel) open(by time.Time) error {
 	return nil
 }
 
+// isOpen reports whether open has succeeded.
+func (tn *tunnel) isOpen() bool {
+	tn.mu.Lock()
+	defer tn.mu.Unlock()
+	return tn.wire != nil
+}
+
 // attach ends the deadline of the handshake, which is done. It fails if abort was called.
 func (tn *tunnel) attach() error {
 	tn.mu.Lock()
