@@ -67,13 +67,14 @@ func (j *janitor) tend(one session, now time.Time) {
 //
 // A session that waits for its class is not idle, unless an answer that the provider owes would
 // let it go on (see relay): then the provider's silence may be what keeps it waiting. While bytes
-// wait, for the class or for the other peer, nobody reads, so nobody would notice a reset. tend
-// does. What a client sent before its reset is dropped. What an upstream sent before still goes to
-// the client.
+// wait, for the class or for the other peer, nobody reads, so nobody would notice a reset. Nor does
+// anybody read from a client that has sent a FIN. tend notices. What a client sent before its reset
+// is dropped. What an upstream sent before still goes to the client.
 func (t *tcpSession) tend(now time.Time) {
 	t.do(func(t *tcpSession) {
 		age := now.Sub(t.started)
 		stuck := t.up.waiting || t.down.waiting
+		left := t.up.ended && t.client.Broken
 		active := t.up.active || t.down.active
 		t.up.active, t.down.active = false, false
 		waiting := stuck
@@ -83,7 +84,7 @@ func (t *tcpSession) tend(now time.Time) {
 		}
 		switch {
 		case t.stage == cutting: // cutTimeout bounds it
-		case !active && t.isLost() && (stuck || t.held() > 0 || t.up.fault == stats.Unframed):
+		case !active && t.isLost() && (stuck || t.held() > 0 || t.up.fault == stats.Unframed || left):
 			t.down.cutOff(stats.ResetByPeer)
 		case waiting && !t.upstream.Broken, active, t.stage != relaying:
 			t.quietFrom = age

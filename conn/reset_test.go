@@ -172,6 +172,37 @@ func TestNoTurnsTowardsADeadUpstream(t *testing.T) {
 	}
 }
 
+// A client that resets its connection after its FIN, while it has no answer, ends its session and gives back its
+// permit soon, and not after half_close_timeout. One that stays has its answer.
+func TestClientResetsAfterFIN(t *testing.T) {
+	for _, c := range []struct{ protocol, rate, asks, answer string }{
+		{"tcp", fast, "request", "answer"},
+		{"lines", "1000000 messages/s", "request\n", "answer\n"},
+		{"http", "1000000 messages/s", getShort, answerShort},
+	} {
+		t.Run(c.protocol, virtual(func(t *testing.T) {
+			addr, conns := listen(t)
+			r := run(t, class("c", c.rate, "max_connections = 2")+listener("l", c.protocol, addr, "c"))
+			stays, answers := r.open(conns)
+			leaves, silent := r.open(conns)
+			for _, one := range []struct{ client, upstream tcpConn }{{stays, answers}, {leaves, silent}} {
+				send(t, one.client, c.asks)
+				one.client.CloseWrite()
+				expect(t, one.upstream, c.asks)
+			}
+			reset(leaves)
+			time.Sleep(2 * patientTurns * janitorPeriod)
+			if n := r.shaper.Class("c").Sessions(); n != 1 || r.service("l").stats.Ended[stats.ResetByPeer].Load() != 1 {
+				t.Errorf("%d sessions have a permit, want 1, and the other one has not ended by its reset", n)
+			}
+			send(t, answers, c.answer)
+			answers.Close()
+			expect(t, stays, c.answer)
+			r.awaitEndOf(stats.OK, 1)
+		}))
+	}
+}
+
 // What a session that is cut off drops leaves its class at once, which charges nothing for it, though the session
 // goes on until the client has read what was written.
 func TestCutSessionLeavesItsClass(t *testing.T) {
