@@ -38,6 +38,9 @@ func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) (settle 
 	t.do(func(t *tcpSession) {
 		up, down := t.up.flow.Class(), t.down.flow.Class()
 		who, now := t.describe(), time.Now()
+		if t.dialling != nil && !who.Destination.IsValid() && r.classifier.NeedsDestination(t.conf.Name) {
+			t.course.located = true // so it enters the classes of its destination before it dials it
+		}
 		if gone[up.Named()] || gone[down.Named()] {
 			t.join(r, who, now, gone)
 		}

@@ -334,6 +334,81 @@ func TestReloadDuringFailOver(t *testing.T) {
 	}
 }
 
+// If the first rule by destination comes into force while a session waits for its permit, its name or its class, the
+// session obeys it when it dials, whether or not its class is gone.
+func TestReloadBeforeDial(t *testing.T) {
+	for _, c := range []struct {
+		where       stage
+		named       bool
+		first, then string // the class before and after the reload
+	}{
+		{queued, false, class("first", fast, "max_connections = 1"), class("first", fast)},
+		{resolving, true, class("first", fast), class("first", fast)},
+		{opening, false, class("first", "0 connections/s"), class("first", "1000 connections/s")},
+	} {
+		for _, gone := range []bool{false, true} {
+			t.Run(fmt.Sprintf("stage %d, and its class is gone: %v", c.where, gone), func(t *testing.T) {
+				to, conns := listenOn(t, second)
+				known := make(chan bool)
+				r := bare(t)
+				r.meaning(func(context.Context) ([]netip.AddrPort, error) {
+					<-known
+					return []netip.AddrPort{netip.MustParseAddrPort(to)}, nil
+				})
+				at := to
+				if c.named {
+					at = "test:1"
+				}
+				without, _, _ := strings.Cut(pair("tcp", []string{at}, c.first, class("second", fast)), "[[rule]]")
+				r.reload(without)
+				if c.where == queued {
+					r.open(conns)
+				}
+				send(t, r.dial("l"), "waits")
+				trial.Await(t, "it waits", func() bool {
+					all := r.sessions.all()
+					return len(all) > 0 && stageOf(all[len(all)-1]) == c.where
+				})
+				text := pair("tcp", []string{at}, c.then, class("second", fast))
+				if gone {
+					text = strings.ReplaceAll(text, "first", "other")
+				}
+				r.reload(text)
+				close(known)
+				expect(t, next(t, conns), "waits")
+				if all := r.Sessions(); all[len(all)-1].Class != "second" {
+					t.Errorf("the session is %+v", all[len(all)-1])
+				}
+			})
+		}
+	}
+}
+
+// stageOf returns how far a session has come.
+func stageOf(one session) (at stage) {
+	one.(*tcpSession).do(func(t *tcpSession) { at = t.stage })
+	return at
+}
+
+// A session of messages that waits for its permit while a rule by message and destination comes into force obeys it.
+func TestReloadBeforeDialOfMessages(t *testing.T) {
+	to, conns := listenOn(t, second)
+	text := class("c", "1000 messages/s", "max_connections = 1") + class("urgent", "1000 messages/s") + listener("l", "http", to, "c")
+	r := run(t, text)
+	client, upstream := r.open(conns)
+	send(t, r.dial("l"), anAsk)
+	trial.Await(t, "it waits", func() bool { return r.shaper.Class("c").Stats.Overlimits.Load() == 1 })
+	r.reload(text + "[[rule]]\npath = \"/\"\ndestination = \"" + second + "\"\nclass = \"urgent\"\n")
+	client.Close()
+	upstream.Close()
+	if _, err := http.ReadRequest(bufio.NewReader(next(t, conns))); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.sent("urgent", stats.Upstream).Messages.Load(); n != 1 {
+		t.Errorf("%d messages are sent by the rule", n)
+	}
+}
+
 // If a reload removes the second class while a session waits there, the session goes on where
 // the new rules put it.
 func TestReloadTakesTheSecondClass(t *testing.T) {
