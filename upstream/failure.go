@@ -43,8 +43,8 @@ var (
 	ErrFamily  = errors.New("it has no address of the same family as one of the listener's bind")
 )
 
-// lacksMeans reports whether a check has failed because this process, or this machine, has no
-// descriptor or port free. That says nothing of the upstream.
+// lacksMeans reports whether an attempt or a check has failed because this process, or this machine,
+// has no descriptor or port free. That says nothing of the upstream.
 func lacksMeans(err error) bool {
 	for _, code := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.EADDRNOTAVAIL, unix.EADDRINUSE} {
 		if errors.Is(err, code) {

@@ -168,6 +168,9 @@ func (t *Target) Failed(now time.Time, err error) {
 
 // TellsOfTarget reports whether an error says something of the address, and not of us.
 func TellsOfTarget(err error) bool {
+	if lacksMeans(err) { // a handshake, too, may fail by that
+		return false
+	}
 	switch FailureOf(err) {
 	case stats.NotServed, stats.Unreachable, stats.NoAnswer, stats.DialReset, stats.NoTLS:
 		return true

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -435,7 +436,7 @@ func TestOwnFaultsEjectNobody(t *testing.T) {
 	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *trial.Log) {
 		s := start(g, three(policy.RoundRobin))
 		target, _ := choose(w, s)
-		for _, err := range []error{ErrLoop, ErrFamily, unix.EMFILE, unix.EADDRNOTAVAIL, &LookupError{errors.New("no such host")}} {
+		for _, err := range []error{ErrLoop, ErrFamily, unix.EMFILE, unix.EADDRNOTAVAIL, &LookupError{errors.New("no such host")}, &HandshakeError{os.NewSyscallError("dup", unix.EMFILE)}} {
 			target.Failed(time.Now(), err)
 		}
 		if stateOf(target) != Up {
