@@ -33,8 +33,7 @@ func (g *Group) addresses(e *entry) []Address {
 	return g.Names.Known(e.upstream)
 }
 
-// renew gives an entry a target for each of its addresses that are known. A target that is no
-// longer an address of it stays while it has sessions. mu is held.
+// renew gives an entry a target for each of its addresses that are known, and forgets old ones. mu is held.
 func (g *Group) renew(e *entry) []Address {
 	addrs := g.addresses(e)
 	if len(addrs) == 0 {
@@ -43,12 +42,18 @@ func (g *Group) renew(e *entry) []Address {
 	for _, at := range addrs {
 		g.target(e, at)
 	}
+	e.forget(addrs)
+	return addrs
+}
+
+// forget forgets the targets whose addresses are not among those that the entry has now, which are known and have their
+// targets. One that has sessions stays. The lock of the group is held.
+func (e *entry) forget(addrs []Address) {
 	if len(e.targets) > len(addrs) {
 		e.targets = slices.DeleteFunc(e.targets, func(t *Target) bool {
 			return t.sessions.Load() == 0 && !slices.Contains(addrs, t.address)
 		})
 	}
-	return addrs
 }
 
 // target returns the target of an address, and makes it if there is none. mu is held.

@@ -431,6 +431,34 @@ func TestAddressOfAnotherFamilyIsNotUp(t *testing.T) {
 	})
 }
 
+// Whoever only reads an upstream, such as a scrape of metrics, leaves no target for each address that its name has had.
+// One that has a session stays.
+func TestReadForgetsAddresses(t *testing.T) {
+	inWorld(t, func(_ *world, g *Group, f *fakeNames, _ *trial.Log) {
+		s := start(g, &policy.Listener{Name: "l", Upstream: []string{"x:1"}})
+		f.answers("192.0.2.1:1", time.Second)
+		addrs, err := g.Names.Find(context.Background(), "x:1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := s.Walk()
+		w.Next(time.Now())
+		w.Take(addrs[0])
+		for i := range 100 {
+			f.answers(fmt.Sprintf("192.0.2.%d:1", 2+i), time.Second)
+			time.Sleep(2 * time.Second)
+			s.Read(time.Now())
+		}
+		if all := s.entries[0].targets; len(all) != 2 || all[0] != w.Target() {
+			t.Errorf("the upstream has %d targets, want the one with a session and the last one", len(all))
+		}
+		w.Quit()
+		if s.Read(time.Now()); len(s.entries[0].targets) != 1 {
+			t.Error("the target stays without its session")
+		}
+	})
+}
+
 // What is our own fault ejects nobody.
 func TestOwnFaultsEjectNobody(t *testing.T) {
 	inWorld(t, func(w *world, g *Group, _ *fakeNames, _ *trial.Log) {

@@ -28,6 +28,7 @@ func (s *Set) Read(now time.Time) (all []stats.UpstreamReading) {
 		}
 		if len(addrs) == 0 {
 			all = append(all, about)
+			continue
 		}
 		for _, at := range addrs {
 			one := g.target(e, at).read(about, s.chooses)
@@ -36,6 +37,7 @@ func (s *Set) Read(now time.Time) (all []stats.UpstreamReading) {
 			}
 			all = append(all, one)
 		}
+		e.forget(addrs)
 	}
 	return all
 }
