@@ -26,8 +26,8 @@ var (
 const maxDatagram = 1232
 
 // query asks the servers of a configuration for records of a type, in their order, as often as
-// the configuration says. It returns the records of the answer that each takes. It is an error
-// if there are none: errNoSuchHost if a server says so.
+// the configuration says. It begins with one that is not silent. It returns the records of the
+// answer that each takes. It is an error if there are none: errNoSuchHost if a server says so.
 func (c *resolvConf) query(ctx context.Context, host string, kind dnsmessage.Type) ([]dnsmessage.Resource, error) {
 	name, err := dnsmessage.NewName(host)
 	if err != nil {
@@ -38,8 +38,10 @@ func (c *resolvConf) query(ctx context.Context, host string, kind dnsmessage.Typ
 	err = errNoServer
 	for range c.attempts {
 		for i := range c.servers {
-			server := c.servers[(first+i)%len(c.servers)]
+			n, began := (first+i)%len(c.servers), time.Now()
+			server := c.servers[n]
 			records, failed := c.exchange(ctx, server, question)
+			c.silences.note(time.Now(), c.servers, n, began, failed)
 			if failed == nil || errors.Is(failed, errNoSuchHost) {
 				return records, failed
 			}

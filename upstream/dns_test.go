@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
 
 	"shaper/tests/trial"
 )
@@ -491,7 +492,7 @@ func TestReadResolvConf(t *testing.T) {
 		path:       "[192.0.2.1:53 [fe80::1%lo]:53 192.0.2.2:53] [a.example. b.example.] 15 1s 5 true true",
 		path + "x": "[127.0.0.1:53 [::1]:53] [] 1 5s 2 false false",
 	} {
-		c := readResolvConf(path, 53)
+		c := readResolvConf(path, 53, new(silences))
 		if got := fmt.Sprint(c.servers, c.search, c.dots, c.timeout, c.attempts, c.rotate, c.overTCP); got != want {
 			t.Errorf("%s: %s, want %s", path, got, want)
 		}
@@ -536,6 +537,83 @@ func TestAddressesAreBounded(t *testing.T) {
 		answer, err := r.Lookup(context.Background(), upstream, nil)
 		if n := len(answer.Addresses); n == 0 || n > maxAddresses {
 			t.Errorf("%s: %d addresses, %v, want at most %d", upstream, n, err, maxAddresses)
+		}
+	}
+}
+
+// If the first server is silent, and whoever asks has less patience than it has time, the next question begins with the
+// second one, until that is silent, too.
+func TestSilentServerIsNotAskedFirst(t *testing.T) {
+	good, bad := serveTwo(t, zone{"one.example.": {a(7, "127.0.0.9")}})
+	r := resolver(t, "", "options timeout:30", bad, good)
+	ask := func(patience time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		_, err := r.Lookup(ctx, "one.example:1", nil)
+		return err
+	}
+	mute := func(first, second *nameServer) {
+		first.hangs.Store(true)
+		second.hangs.Store(false)
+		if ask(silentAfter+50*time.Millisecond) == nil {
+			t.Fatal("a server that hangs has answered")
+		}
+		asked := first.asked.Load()
+		for range 3 {
+			if err := ask(10 * time.Second); err != nil || first.asked.Load() != asked {
+				t.Fatalf("%v, and the silent server was asked %d times more", err, first.asked.Load()-asked)
+			}
+		}
+	}
+	mute(bad, good)
+	mute(good, bad)
+}
+
+// A server that is silent is the first to be asked again when it answers, after a while, or when resolv.conf has other
+// servers. One that answers with an error is not silent, nor one that answers other questions, or has had no time.
+func TestSilences(t *testing.T) {
+	servers := []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:53"), netip.MustParseAddrPort("192.0.2.2:53")}
+	others := []netip.AddrPort{servers[0], netip.MustParseAddrPort("192.0.2.3:53")}
+	began := time.Now()
+	late := began.Add(time.Second)
+	timeout := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
+	for _, c := range []struct {
+		what string
+		do   func(s *silences)
+		want int
+	}{
+		{"a time-out", func(s *silences) { s.note(late, servers, 0, began, timeout) }, 1},
+		{"a question is given up", func(s *silences) { s.note(late, servers, 0, began, context.Canceled) }, 1},
+		{"it is given up at once", func(s *silences) { s.note(began.Add(silentAfter-1), servers, 0, began, timeout) }, 0},
+		{"an error of the network", func(s *silences) { s.note(late, servers, 0, began, &net.OpError{Op: "read", Err: unix.ECONNREFUSED}) }, 0},
+		{"SERVFAIL", func(s *silences) { s.note(late, servers, 0, began, errors.New("it answers ServerFailure")) }, 0},
+		{"it answers another question", func(s *silences) {
+			s.note(began.Add(1), servers, 0, began, nil)
+			s.note(late, servers, 0, began, timeout)
+		}, 0},
+		{"it answers again", func(s *silences) {
+			s.note(late, servers, 0, began, timeout)
+			s.note(late, servers, 0, late, errNoSuchHost)
+		}, 0},
+		{"all are silent", func(s *silences) {
+			s.note(late, servers, 0, began, timeout)
+			s.note(late, servers, 1, began, timeout)
+		}, 0},
+		{"a while has passed", func(s *silences) { s.note(late.Add(-silentFor), servers, 0, began.Add(-silentFor), timeout) }, 0},
+		{"there are others", func(s *silences) {
+			s.note(late, servers, 0, began, timeout)
+			s.first(late, others, 0)
+			s.note(late, servers, 0, began, timeout) // which is too late
+			if n := s.first(late, others, 0); n != 0 {
+				t.Errorf("of others the first is %d", n)
+			}
+		}, 0},
+	} {
+		s := new(silences)
+		s.first(began, servers, 0)
+		c.do(s)
+		if n := s.first(late, servers, 0); n != c.want {
+			t.Errorf("%s: the first is %d, want %d", c.what, n, c.want)
 		}
 	}
 }

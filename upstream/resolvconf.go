@@ -1,10 +1,15 @@
 package upstream
 
 import (
+	"context"
+	"errors"
+	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -18,6 +23,7 @@ type resolvConf struct {
 	attempts int
 	rotate   bool // begin with another server each time
 	overTCP  bool
+	silences *silences // of the servers
 }
 
 // The bounds of resolv.conf(5).
@@ -30,8 +36,8 @@ const (
 
 // readResolvConf reads a file. If there is none, the server is that of this machine, as
 // resolv.conf(5) says. port is that of all servers.
-func readResolvConf(path string, port uint16) *resolvConf {
-	c := &resolvConf{dots: 1, timeout: 5 * time.Second, attempts: 2}
+func readResolvConf(path string, port uint16, silences *silences) *resolvConf {
+	c := &resolvConf{dots: 1, timeout: 5 * time.Second, attempts: 2, silences: silences}
 	text, _ := os.ReadFile(path)
 	for line := range strings.Lines(string(text)) {
 		line, _, _ = strings.Cut(line, "#")
@@ -90,12 +96,60 @@ func (c *resolvConf) option(option string) {
 // rotation counts the questions, for the option rotate.
 var rotation atomic.Uint32
 
-// firstServer returns the number of the server to ask first.
+// firstServer returns the number of the server to ask first: the next one in turn that is not silent.
 func (c *resolvConf) firstServer() int {
-	if !c.rotate {
-		return 0
+	from := 0
+	if c.rotate {
+		from = int(rotation.Add(1) % uint32(len(c.servers)))
 	}
-	return int(rotation.Add(1) % uint32(len(c.servers)))
+	return c.silences.first(time.Now(), c.servers, from)
+}
+
+// silences is which of the servers are silent. No question begins with these. Otherwise a name would never be found while
+// the first server is down, if whoever waits for it gives up before the server has had its time. Any number of goroutines
+// may use it.
+type silences struct {
+	mu       sync.Mutex            // guards the fields below
+	servers  []netip.AddrPort      // whose silences these are
+	until    [maxServers]time.Time // when each may be asked first again; not after now: it is not silent
+	answered [maxServers]time.Time // when each did last
+}
+
+const (
+	silentAfter = 250 * time.Millisecond // without an answer to a question that was then given up
+	silentFor   = 5 * time.Minute        // unless it answers
+)
+
+// first returns the number of the first server, beginning with from, that is not silent; from if all are.
+func (s *silences) first(now time.Time, servers []netip.AddrPort, from int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Equal(s.servers, servers) { // the file has changed
+		s.servers, s.until, s.answered = servers, [maxServers]time.Time{}, [maxServers]time.Time{}
+	}
+	for i := range servers {
+		if n := (from + i) % len(servers); !s.until[n].After(now) {
+			return n
+		}
+	}
+	return from
+}
+
+// note notes how a question to a server has ended, which began at a time. A server that has answered another one since then
+// is not silent: some never answer questions of a type.
+func (s *silences) note(now time.Time, servers []netip.AddrPort, n int, began time.Time, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var network net.Error
+	switch {
+	case !slices.Equal(s.servers, servers): // they are no longer in use
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		if now.Sub(began) >= silentAfter && s.answered[n].Before(began) {
+			s.until[n] = now.Add(silentFor)
+		}
+	case !errors.As(err, &network): // whatever it has answered
+		s.until[n], s.answered[n] = time.Time{}, now
+	}
 }
 
 // candidates returns the full names that a host may mean, in the order in which to ask for them.

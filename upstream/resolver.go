@@ -22,12 +22,14 @@ import (
 // A Resolver finds addresses as the system does, and also tells how long they hold, which the
 // system's own resolver does not. It asks the hosts file, then the DNS as resolv.conf says, and
 // for names that neither knows the system's own resolver: that may know them by mDNS or LDAP,
-// for example. It reads the files at each lookup.
+// for example. It reads the files at each lookup, and remembers which name servers are silent.
 type Resolver struct {
 	Hosts string // path of the hosts file
 	Conf  string // path of resolv.conf
 	Port  uint16 // of all name servers
 	Other func(ctx context.Context, host string) ([]netip.Addr, error)
+
+	silences silences
 }
 
 // System returns the resolver of this system.
@@ -85,7 +87,7 @@ func addrsOf(known []Address, host string) (all []netip.Addr) {
 
 // service looks up the hosts of a service.
 func (r *Resolver) service(ctx context.Context, service string, known []Address) (answer Answer, err error) {
-	conf := readResolvConf(r.Conf, r.Port)
+	conf := readResolvConf(r.Conf, r.Port, &r.silences)
 	records, err := firstOf(conf.candidates(service), func(name string) ([]dnsmessage.Resource, error) {
 		return conf.query(ctx, name, dnsmessage.TypeSRV)
 	})
@@ -218,7 +220,7 @@ func (r *Resolver) host(ctx context.Context, host string, known []netip.Addr) (a
 	if all = inHosts(r.Hosts, host); len(all) > 0 {
 		return inTurn(all, hasRoute), fileTTL, nil
 	}
-	conf := readResolvConf(r.Conf, r.Port)
+	conf := readResolvConf(r.Conf, r.Port, &r.silences)
 	all, err = firstOf(conf.candidates(host), func(name string) ([]netip.Addr, error) {
 		var found []netip.Addr
 		found, ttl, err = conf.addresses(ctx, name, known)
