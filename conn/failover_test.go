@@ -340,7 +340,7 @@ func TestReloadBeforeDial(t *testing.T) {
 	for _, c := range []struct {
 		where       stage
 		named       bool
-		first, then string // the class before and after the reload
+		first, then string // its class, and how that lets it go on after the reload
 	}{
 		{queued, false, class("first", fast, "max_connections = 1"), class("first", fast)},
 		{resolving, true, class("first", fast), class("first", fast)},
@@ -369,11 +369,13 @@ func TestReloadBeforeDial(t *testing.T) {
 					all := r.sessions.all()
 					return len(all) > 0 && stageOf(all[len(all)-1]) == c.where
 				})
-				text := pair("tcp", []string{at}, c.then, class("second", fast))
-				if gone {
-					text = strings.ReplaceAll(text, "first", "other")
+				for _, first := range []string{c.first, c.then} {
+					text := pair("tcp", []string{at}, first, class("second", fast))
+					if gone {
+						text = strings.ReplaceAll(text, "first", "other")
+					}
+					r.reload(text)
 				}
-				r.reload(text)
 				close(known)
 				expect(t, next(t, conns), "waits")
 				if all := r.Sessions(); all[len(all)-1].Class != "second" {
@@ -403,6 +405,9 @@ func TestReloadBeforeDialOfMessages(t *testing.T) {
 	upstream.Close()
 	if _, err := http.ReadRequest(bufio.NewReader(next(t, conns))); err != nil {
 		t.Fatal(err)
+	}
+	for _, one := range r.sessions.all() {
+		stageOf(one) // takes the lock, under which a message is written and then counted
 	}
 	if n := r.sent("urgent", stats.Upstream).Messages.Load(); n != 1 {
 		t.Errorf("%d messages are sent by the rule", n)
