@@ -74,7 +74,7 @@ func (t *tcpSession) tend(now time.Time) {
 	t.do(func(t *tcpSession) {
 		age := now.Sub(t.started)
 		stuck := t.up.waiting || t.down.waiting
-		left := t.up.ended && t.client.Broken
+		left := t.up.ended && t.client.Broken && t.upstream.hasAll() // else the reset that follows loses what it has sent
 		active := t.up.active || t.down.active
 		t.up.active, t.down.active = false, false
 		waiting := stuck

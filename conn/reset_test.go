@@ -203,6 +203,37 @@ func TestClientResetsAfterFIN(t *testing.T) {
 	}
 }
 
+// A client that has sent all, and closes before it has read what the upstream says, resets its connection by that. The upstream gets
+// all the same what has left for it, however late it reads.
+func TestSenderThatHasGone(t *testing.T) {
+	addr, conns := listen(t)
+	r := run(t, class("c", fast)+listener("l", "tcp", addr, "c"))
+	client, upstream := r.open(conns)
+	text := strings.Repeat("x", 400_000)
+	go func() {
+		client.Write([]byte(text)) // it waits for room
+		client.CloseWrite()
+	}()
+	trial.Await(t, "all has left", func() bool {
+		all := r.Sessions()
+		return len(all) == 1 && all[0].Upward == uint64(len(text)) && all[0].Waiting == 0
+	})
+	reset(client)
+	var left bool
+	trial.Await(t, "the janitor has looked", func() bool {
+		if all := r.sessions.all(); len(all) == 1 {
+			all[0].tend(time.Now())
+			all[0].(*tcpSession).do(func(t *tcpSession) { left = t.client.Broken && !t.up.active })
+		}
+		return left || len(r.Sessions()) == 0
+	})
+	for _, one := range r.sessions.all() {
+		one.tend(time.Now())
+	}
+	expect(t, upstream, text)
+	expectEOF(t, upstream)
+}
+
 // What a session that is cut off drops leaves its class at once, which charges nothing for it, though the session
 // goes on until the client has read what was written.
 func TestCutSessionLeavesItsClass(t *testing.T) {
