@@ -95,8 +95,8 @@ func (b *backing) exhaust(now time.Time) {
 	}
 }
 
-// leaseWithoutRecord returns the lease of a class that does not count for itself: a fleet does, or what leaves has no limit. If the class
-// counts for itself in the next process, it starts there as if as much had just left as may leave at once.
+// leaseWithoutRecord returns the lease of a class whose fleet counts for it. If the class counts for itself in the next process, it starts
+// there as if as much had just left as may leave at once.
 func (b *backing) leaseWithoutRecord(now time.Time) limit.Lease {
 	lease, p := limit.Lease{Name: b.class.name, At: now}, &b.class.pace
 	if b.class.keys != nil {
@@ -111,8 +111,11 @@ func (b *backing) leases(now time.Time) (all []limit.Lease) {
 	c := b.class
 	root, now := c.lockAt(now)
 	defer root.mu.Unlock()
-	if c.shadow != nil || b.member != nil {
+	switch {
+	case b.member != nil:
 		return []limit.Lease{b.leaseWithoutRecord(now)}
+	case c.shadow != nil:
+		return nil
 	}
 	if lease, ok := b.finding(now); ok && lease.Expires.After(now) {
 		all = append(all, lease)

@@ -143,17 +143,17 @@ func TestKeysOfConnectionsEndWithTheProcess(t *testing.T) {
 	}
 }
 
-// A class that was shared, or a shadow, has nothing of its own to go on from. If it is neither in the next process, nothing more
-// leaves in its window. If it still is, nothing is different.
+// A class that was shared has nothing of its own to go on from. If it is not shared in the next process, nothing more leaves in its
+// window. If it still is, nothing is different. A class that was a shadow begins anew.
 func TestBudgetOfItsOwnBeginsUsed(t *testing.T) {
 	own := classBy(policy.FixedWindow, "1000 messages/h")
 	own.Name = "acme"
 	shared, shadow := own, own
 	shared.Shared, shadow.Shadow = "prod", true
-	for _, was := range []policy.Class{shared, shadow} {
+	for i, was := range []policy.Class{shared, shadow} {
 		for _, per := range []policy.Per{{}, {{By: policy.BySource, IPv4: 32}}} {
 			was.Per, own.Per = per, per
-			for next, want := range map[*policy.Class]int{&was: 2000, &own: 0} {
+			for next, want := range map[*policy.Class]int{&was: 2000, &own: i * 1000} {
 				synctest.Test(t, func(t *testing.T) {
 					_, found := offerTo(was, nil)
 					if left, _ := offerTo(*next, found); left != want {
