@@ -50,7 +50,7 @@ type fleets struct {
 
 // newFleets returns fleets without members.
 func newFleets(tell func(class, key string), unshare func(shaper.Member) bool, log *slog.Logger) *fleets {
-	s := &fleets{tell: tell, unshare: unshare, log: log}
+	s := &fleets{tell: tell, unshare: unshare, log: log, called: map[string]calls{}}
 	s.patient, s.hurry = context.WithCancel(context.Background())
 	return s
 }
@@ -158,9 +158,6 @@ func (s *fleets) keepCalls(one *membership) {
 	if _, is := s.stores[fleet]; !is {
 		return
 	}
-	if s.called == nil {
-		s.called = map[string]calls{}
-	}
 	s.called[fleet] = s.called[fleet].plus(one.calls())
 }
 
@@ -237,9 +234,8 @@ func (s *fleets) read() (all []stats.FleetReading) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	byName := map[string]*stats.FleetReading{}
-	memberships := s.memberships
-	for _, class := range slices.Sorted(maps.Keys(memberships)) {
-		one := memberships[class]
+	for _, class := range slices.Sorted(maps.Keys(s.memberships)) {
+		one := s.memberships[class]
 		r := byName[one.store.conf.Name]
 		if r == nil {
 			r = &stats.FleetReading{Name: one.store.conf.Name, Addresses: one.store.conf.Address, Up: true}
