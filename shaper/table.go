@@ -23,7 +23,7 @@ type keyTable struct {
 	index    keyIndex
 	seed     maphash.Seed                 // so that nobody can choose keys that look like one another in the index
 	size     int                          // how many numbers an entry has
-	chunks   [][]int64                    // the entries; in chunks, so that growing copies nothing. nil: resize has left it to entry
+	chunks   [][]int64                    // the entries; in chunks, so that growing copies nothing. nil: resize has left it to reach
 	last     int32                        // the entry with the highest number that there has been
 	free     []int32                      // entries to use again
 	active   []*Class                     // the buckets of keys that somebody uses, in any order; see entry.bucket
@@ -62,12 +62,8 @@ func newKeyTable(now time.Time, limits int) keyTable {
 // len returns how many entries there are: for keys that somebody uses, and for those that are remembered.
 func (s *keyTable) len() int { return int(s.last) - len(s.free) }
 
-func (s *keyTable) entry(i int32) entry {
-	if s.chunks[i/chunkSize] == nil {
-		s.makeChunk(i / chunkSize)
-	}
-	return entryIn(s.chunks, i, s.size)
-}
+// entry returns an entry. While a change is under way, reach or renew has to come first, unless somebody uses the entry.
+func (s *keyTable) entry(i int32) entry { return entryIn(s.chunks, i, s.size) }
 
 // entryIn returns an entry of so many numbers.
 func entryIn(chunks [][]int64, i int32, size int) entry {
@@ -77,7 +73,10 @@ func entryIn(chunks [][]int64, i int32, size int) entry {
 
 // find returns the entry of a key; 0 if there is none.
 func (s *keyTable) find(key policy.Key) int32 {
-	i := s.index.find(s.hash(key), func(i int32) bool { return s.entry(i).key() == key })
+	i := s.index.find(s.hash(key), func(i int32) bool {
+		s.reach(i)
+		return s.entry(i).key() == key
+	})
 	if i != 0 && s.change.next != 0 && !s.renew(i) {
 		return 0
 	}
@@ -144,6 +143,7 @@ func (s *keyTable) remember(now time.Time, key policy.Key, state bucketState) {
 // add adds an entry for a key that has none.
 func (s *keyTable) add(key policy.Key) (i int32) {
 	i = s.freeEntry()
+	s.reach(i)
 	e := s.entry(i)
 	e.setKey(key, s.parity)
 	e.setUntil(math.MaxInt64)
@@ -267,6 +267,7 @@ func (s *keyTable) begin(now time.Time, limits int, to func(keptState) bucketSta
 	}
 	s.order = reviews{} // if all got another review beside the one that they have, half of them would not count
 	for _, c := range s.active {
+		s.reach(c.entry)
 		e := s.entry(c.entry)
 		e.setParity(s.parity)
 		e.setUntil(math.MaxInt64) // it has no review
@@ -292,6 +293,7 @@ func (s *keyTable) goOn(most int) (more bool) {
 // renew makes the change in an entry, unless it is made there. It returns false if there is nothing to remember of the key, and
 // so no entry any more. Somebody uses no entry in which the change is not made.
 func (s *keyTable) renew(i int32) (remains bool) {
+	s.reach(i)
 	e := s.entry(i)
 	if e.until() == freeUntil {
 		return false
@@ -312,6 +314,13 @@ func (s *keyTable) renew(i int32) (remains bool) {
 // a second to copy.
 func (s *keyTable) resize(size int) {
 	s.chunks, s.size = make([][]int64, len(s.chunks)), size
+}
+
+// reach makes the chunk of an entry if resize has left it.
+func (s *keyTable) reach(i int32) {
+	if s.chunks[i/chunkSize] == nil {
+		s.makeChunk(i / chunkSize)
+	}
 }
 
 // makeChunk makes a chunk that resize has left, with the entries that it had before the change. They remember nothing.
