@@ -214,9 +214,9 @@ func TestSenderThatHasGone(t *testing.T) {
 		client.Write([]byte(text)) // it waits for room
 		client.CloseWrite()
 	}()
-	trial.Await(t, "all has left", func() bool {
-		all := r.Sessions()
-		return len(all) == 1 && all[0].Upward == uint64(len(text)) && all[0].Waiting == 0
+	trial.Await(t, "all has left, and the FIN has been read", func() (left bool) { // a reset before that ends the session at once
+		r.one().do(func(t *tcpSession) { left = t.up.ended })
+		return left && r.Sessions()[0].Upward == uint64(len(text))
 	})
 	reset(client)
 	var left bool
