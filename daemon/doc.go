@@ -31,6 +31,7 @@
 //	fleets       the process as a member of the fleets whose budgets several processes share
 //	shapers      the processes of a fleet
 //	membership   what the process has of one class that is shared
+//	names        the names of these, and the ledgers of what they have used
 //	debts        what the state file keeps of these
 //	budgets      what the classes keep over restarts, in the state file
 //	kernelwatch  keeps the kernel equal to the policy

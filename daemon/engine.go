@@ -120,7 +120,7 @@ func (s *liveEngine) discard(next prepared) {
 func (s *liveEngine) commit(p *policy.Policy, next prepared) {
 	s.shaper.SetPunctual(p.Daemon.Punctual)
 	scheduled, _ := p.Scheduled(time.Now())
-	s.fleets.identify(next.state)
+	s.fleets.names.set(next.state)
 	members, left := s.fleets.enforce(next.stores, scheduled.Classes)
 	s.shaper.SetMembers(members)
 	lost := s.shaper.Apply(scheduled.Classes)

@@ -7,10 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,7 +15,6 @@ import (
 	"shaper/fleet/limits"
 	"shaper/policy"
 	"shaper/shaper"
-	"shaper/state"
 	"shaper/stats"
 )
 
@@ -28,17 +24,11 @@ type fleets struct {
 	tell    func(class, key string)  // that something has changed
 	unshare func(shaper.Member) bool // see Shaper.Unshare
 	log     *slog.Logger
-	stores  map[string]store        // of the policy in force, by name. Only changes touch it
-	name    string                  // of the members of this process; see identify. Only changes touch it
-	stays   bool                    // the name is that of the next process, too. Only changes touch it
-	file    *state.File             // of the process; nil: none. Only changes touch it
-	found   map[string][]fleet.Debt // what file had of the last process, by limit. Only changes touch it
-	kept    map[string]bool         // limits with a window whose debts file keeps. Only changes touch it
-	process string                  // the number of the process, and a random one: other containers have its number, too. Only changes touch it
-	joined  uint64                  // numbers members whose names do not stay. Only changes touch it
-	leaving sync.WaitGroup          // members that say goodbye
-	patient context.Context         // until it ends, they say it again if the store does not hear them
-	hurry   func()                  // ends it
+	stores  map[string]store // of the policy in force, by name. Only changes touch it
+	names   memberNames      // of the members of this process. Only changes touch it
+	leaving sync.WaitGroup   // members that say goodbye
+	patient context.Context  // until it ends, they say it again if the store does not hear them
+	hurry   func()           // ends it
 
 	mu          sync.Mutex             // held to write the fields below, and to read them outside changes
 	memberships map[string]*membership // by class; a new map for each policy
@@ -87,7 +77,7 @@ func (s *fleets) enforce(stores map[string]store, classes []policy.Class) (all m
 		}
 		of, wanted := stores[c.Shared], shaper.Limits(c)
 		one := cmp.Or(s.memberships[c.Name], s.stay[c.Name])
-		if was := one; was == nil || was.name != s.name || !was.store.same(&of) || !was.fits(wanted) {
+		if was := one; was == nil || was.name != s.names.base || !was.store.same(&of) || !was.fits(wanted) {
 			one = s.join(c.Name, of, wanted)
 			one.pauseLike(was)
 		}
@@ -296,14 +286,14 @@ func readPeersOf(ctx context.Context, m *fleet.Member) (all []stats.PeerReading)
 
 // join makes the process a member of a class: of each of its limits. The lock is held.
 func (s *fleets) join(class string, of store, all []shaper.Limit) *membership {
-	one := &membership{class: class, name: s.name, store: of, since: time.Now()}
+	one := &membership{class: class, name: s.names.base, store: of, since: time.Now()}
 	one.limits.Store(&all)
 	s.calling = append(s.calling, one)
 	for i, limit := range limits.All(class, all, of.conf) {
 		reach, err := fleet.NewStore(of.reach)
 		if err == nil {
 			var m *fleet.Member
-			name, ledger := s.identityOf(i, &limit)
+			name, ledger := s.names.of(i, &limit)
 			m, err = fleet.Join(limit, name, limits.Fallback(of.conf.Fallback, i), reach, ledger, func(key string) { s.tell(class, key) })
 			one.members = append(one.members, m)
 		}
@@ -345,56 +335,4 @@ func (s *fleets) logDeadlines(one *membership, i int, was, is *fleet.Status) {
 	case was.Shortest < was.Longest:
 		s.log.Info("all shapers of a fleet have the same deadline", args...)
 	}
-}
-
-// identify names the members of this process as no other process does: the host, and the ID of the state file; the process and
-// a random number if there is none.
-func (s *fleets) identify(file *state.File) {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	id := ""
-	if file != nil {
-		id = file.ID()
-	}
-	if s.process == "" {
-		s.process = fmt.Sprintf("%d-%08x", os.Getpid(), rand.Uint32())
-	}
-	s.name, s.stays = strings.Map(plain, host)+"-"+cmp.Or(id, s.process), id != ""
-	if file != s.file {
-		s.file, s.found, s.kept = file, nil, map[string]bool{}
-		if file != nil {
-			s.found = findDebts(file)
-		}
-	}
-}
-
-// identityOf returns the name under which this process joins limit i of a class, and the ledger of its debts, or nil.
-//
-// With a state file, a process that was killed comes back under the same name, and has its share at once. If the limit is a
-// window, the file says how much of that share was used. For a window, this holds only for the first member that the process
-// has. A later one, and every member without a state file, has a random number in its name: then the share of a process that
-// was killed is held back until its hold ends.
-func (s *fleets) identityOf(i int, limit *fleet.Class) (name string, ledger fleet.Ledger) {
-	of := limit.Name
-	if s.stays && (limit.Window == 0 || !s.kept[of]) {
-		if limit.Window > 0 {
-			s.kept[of], ledger = true, &debts{s.file, of, s.found[of]}
-		}
-		return fmt.Sprintf("%s-%d", s.name, i+1), ledger
-	}
-	if s.joined == 0 {
-		s.joined = rand.Uint64() >> 16
-	}
-	s.joined++
-	return fmt.Sprintf("%s-%d", s.name, s.joined), nil
-}
-
-// plain returns a character that the name of a member may contain.
-func plain(c rune) rune {
-	if c <= ' ' || c > '~' || c == '{' || c == '}' {
-		return '_'
-	}
-	return c
 }
