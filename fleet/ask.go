@@ -164,7 +164,7 @@ const idleAfter = 100 * time.Millisecond
 // faster than answers do; if not, an item waits longer for a slot than for an answer.
 func (l *Lease) soon(now time.Time) int64 {
 	m := l.machine
-	if l.unused || !l.opens.IsZero() || now.Sub(l.tookAt) >= idleAfter || l.counts.Used == 0 || l.rivals > 0 {
+	if l.unused || !l.opens.IsZero() || now.Sub(l.tookAt) >= idleAfter || l.counts.Used == 0 || l.crowd.line > 0 {
 		return 0
 	}
 	if m.class.Algorithm == Slots && m.class.Rate.Time(1) > m.link.rtt {
@@ -221,9 +221,7 @@ func (l *Lease) testify(now time.Time, c *Call) {
 func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 	m := l.machine
 	if !local {
-		if l.rivals = r.Line; r.Units == 0 { // the member is in the line, too
-			l.rivals = max(r.Line-1, 0)
-		}
+		l.crowd.see(r)
 		l.usage.learn(now, &m.class, &m.link.clock, r)
 	}
 	if r.Units == 0 {
@@ -243,7 +241,12 @@ func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 		if e := m.link.clock.error(now); !local && (e > m.vague || now.After(m.vagueTill)) {
 			m.vague, m.vagueTill = e, b.at.Add(b.rate.Time(r.Span)+m.late.slot)
 		}
-		l.end = period.after(first, r.Span)
+		end := period.after(first, r.Span)
+		if !local {
+			alone := periodOf(l.present().Rate).length() * float64(r.Span)
+			l.crowd.meet(float64(end.us-l.end.us)/alone, m.link.members, l.wanted > 0)
+		}
+		l.end = end
 	} else {
 		b.at, b.ends, b.till, b.span = now, r.Till, m.link.clock.local(r.Till), r.Units
 		if !local || m.class.Algorithm != SlidingLog { // the member's own log has no other clock

@@ -58,7 +58,7 @@ func (l *Lease) estimate(now time.Time, n int64) time.Time {
 	}
 	from = latest(from, l.retry)
 	if m.mode == FromStore {
-		n *= l.rivals + 1
+		n = int64(min(float64(n)*l.crowd.times(), 1<<50))
 	}
 	return limit.After(from, class.Rate.Time(min(n, 1<<50)))
 }
@@ -75,4 +75,37 @@ func (l *Lease) present() Class {
 		return l.class().atShare(whole - m.silent)
 	}
 	return *l.class()
+}
+
+// A crowd is who else wants the slots of a bucket.
+type crowd struct {
+	line    int32   // how many others waited for the next slot when the store answered last
+	turn    float32 // how many times as long as alone the member has lately waited for a slot; 0: unknown
+	pressed bool    // something has waited ever since the last grant
+}
+
+// times returns how many times as long as alone the member waits for a slot.
+func (k *crowd) times() float64 { return float64(max(k.turn, float32(k.line)+1)) }
+
+// see learns from an answer who stands in the line.
+func (k *crowd) see(r *Reply) {
+	if k.line = int32(r.Line); r.Units == 0 { // the member does, too
+		k.line = max(k.line-1, 0)
+	}
+}
+
+// meet learns from a grant of slots, which ends so many times as long after the last one as it would if the member were alone. What
+// lies between the two went to others, if the member wanted it too. Not all of these stand in the line when the store answers:
+// some hold slots that come. No member waits longer than for one turn of each other.
+func (k *crowd) meet(times float64, members int64, waits bool) {
+	turn := float32(max(1, min(times, float64(members))))
+	switch {
+	case !k.pressed:
+		k.turn = 0
+	case k.turn == 0:
+		k.turn = turn
+	default: // one that was late says little
+		k.turn += (turn - k.turn) / 4
+	}
+	k.pressed = waits
 }

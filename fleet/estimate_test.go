@@ -97,3 +97,28 @@ func TestEstimateOfNoShare(t *testing.T) {
 		t.Errorf("an item is expected after %v, although the share has no unit", at.Sub(a.now))
 	}
 }
+
+// TestEstimateAmongOthers has members that always have more. However many they are, and whether they stand in a line when the store
+// answers or hold slots that come, each expects the last of its items when it leaves.
+func TestEstimateAmongOthers(t *testing.T) {
+	t.Parallel()
+	for _, rate := range []string{"20 messages/s", "1000 messages/s"} {
+		for _, members := range []int{1, 2, 3, 8} {
+			s := newSim(t, Class{Name: "a", Rate: mustRate(t, rate), Late: time.Millisecond}, members, uint64(members))
+			for _, m := range s.members {
+				m.greedy = true
+			}
+			s.run(5 * time.Second)
+			n := s.class.Rate.Units(4*time.Second) / int64(members)
+			for range 10 {
+				s.run(37 * time.Millisecond)
+				for i, m := range s.members {
+					estimated := m.lease.Estimate(m.local(), n-1, 1).Sub(m.local())
+					if off := (estimated - 4*time.Second).Abs(); off > time.Second {
+						t.Errorf("%s, member %d of %d: the last of %d items is expected after %v, want some 4s", rate, i, members, n, estimated)
+					}
+				}
+			}
+		}
+	}
+}

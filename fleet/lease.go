@@ -34,7 +34,7 @@ type Lease struct {
 	unused  bool      // the Machine forgets the lease when it can
 	repeat  bool      // the last Take has failed: the same number goes again
 	retry   time.Time // the store said to ask again then
-	rivals  int64     // how many others waited for the next slot when the store answered last
+	crowd   crowd     // who else wants slots
 	denied  int64     // if at least so many units are needed; fewer may be there now
 	tookAt  time.Time // when units left last
 	alone   bool      // only one item was charged then
@@ -181,6 +181,7 @@ func (l *Lease) want(units int64) {
 		m.waiting++
 	case l.wanted > 0 && units == 0:
 		m.waiting--
+		l.crowd.pressed = false
 	}
 	l.wanted = units
 }
