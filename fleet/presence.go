@@ -162,10 +162,11 @@ func (s *step) present() (target int64) {
 		at = min(s.sent, s.now)
 	}
 	others := c.shares - m.share
-	target = max(0, min(whole/int64(len(c.members)), whole-others))
-	if s.now < c.recover {
-		target = min(target, s.share)
+	part := whole / int64(len(c.members))
+	if s.now < c.recover { // what it gave up would seem to be of a member that has not come back; see holdBack
+		part = s.share
 	}
+	target = max(0, min(part, whole-others))
 	// If the clock was set forward, and the member has not heard yet, its next call has to say that it is there.
 	m.seq, m.until, m.share = s.seq, max(at+s.grace, s.now-1), max(s.share, target)
 	c.shares = others + m.share

@@ -148,8 +148,9 @@ if seq > last and not stale then
   -- If the clock was set forward, and the member has not heard yet, its next call has to say that it is there.
   redis.call('ZADD', M, int(math.max(at + grace, now - 1)), member)
   local others = shares - recorded
-  target = math.max(0, math.min(math.floor(WHOLE / redis.call('ZCARD', M)), WHOLE - others))
-  if now < recover then target = math.min(target, share) end
+  -- During a recovery each keeps what it has. What it gave up would seem to be of a member that has not come back; see holdBack.
+  local part = now < recover and share or math.floor(WHOLE / redis.call('ZCARD', M))
+  target = math.max(0, math.min(part, WHOLE - others))
   recorded = math.max(share, target)
   shares = others + recorded
   last = seq

@@ -366,6 +366,29 @@ func TestLeaveAfterALoss(t *testing.T) {
 	}
 }
 
+// TestNewcomerAfterALoss has a newcomer call while a member that was alone tells an empty store what it has. What the member then gives up
+// goes to the newcomer, and nothing is held back.
+func TestNewcomerAfterALoss(t *testing.T) {
+	for name, do := range both(t) {
+		class := &Class{Name: "acme", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond}
+		now := Stamp(1_760_000_000_123_456)
+		call := sharers(t, do, class, &now)
+		var old, newcomer Reply
+		old.Share = whole
+		for seq := int64(1); seq < 10; seq++ {
+			old = call(Beat, "old", seq, old.Share)
+			newcomer = call(Beat, "new", seq, newcomer.Share)
+			if sum := old.Share + newcomer.Share; sum > whole {
+				t.Errorf("%s: the shares are %d millionths together", name, sum)
+			}
+			now = now.Add(300 * time.Millisecond) // the recovery ends between the calls
+		}
+		if old.Share != whole/2 || newcomer.Share != whole/2 || newcomer.Silent > 0 {
+			t.Errorf("%s: the shares are %d and %d millionths, and %d are held back", name, old.Share, newcomer.Share, newcomer.Silent)
+		}
+	}
+}
+
 // TestRateThatComesBackOnAShare lowers the rate of a window that is used up. The store goes away, and then the rate is what it was: nothing
 // more of the window leaves.
 func TestRateThatComesBackOnAShare(t *testing.T) {
