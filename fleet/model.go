@@ -23,6 +23,7 @@ type modelClass struct {
 	shortest, longest             int64  // horizons of members; 0: nobody has told
 	left                          string // who has left last, and the numbers of these calls
 	lost                          bool
+	blank                         bool // and all that the store knows it has heard since
 	had                           bool // and somebody has said since that it has a share
 	paused                        keyPauses
 	members                       map[string]*modelMember

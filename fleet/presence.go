@@ -69,7 +69,9 @@ func (s *step) enter(id string) (target int64) {
 	if s.fenced == 1 || other {
 		c.fence, c.recover = s.now+s.fencing, s.now+s.recovery
 	}
-	c.lost = c.lost || other
+	if other {
+		c.lost, c.blank = true, c.id == ""
+	}
 	c.had = c.lost && (c.had || s.share > 0)
 	if c.id = id; !doubts {
 		c.seen = s.now
@@ -162,15 +164,24 @@ func (s *step) present() (target int64) {
 		at = min(s.sent, s.now)
 	}
 	others := c.shares - m.share
-	part := whole / int64(len(c.members))
-	if s.now < c.recover { // what it gave up would seem to be of a member that has not come back; see holdBack
-		part = s.share
-	}
-	target = max(0, min(part, whole-others))
+	target = max(0, min(c.part(s, m), whole-others))
 	// If the clock was set forward, and the member has not heard yet, its next call has to say that it is there.
 	m.seq, m.until, m.share = s.seq, max(at+s.grace, s.now-1), max(s.share, target)
 	c.shares = others + m.share
 	return target
+}
+
+// part returns what a member gets of the whole if others have left so much. During a recovery each keeps what it has: what it gave up would
+// seem to be of a member that has not come back; see holdBack. Who comes again under its name has what it said before. If the store has
+// that from before the loss, it may have been less by then.
+func (c *modelClass) part(s *step, m *modelMember) int64 {
+	switch {
+	case s.now >= c.recover:
+		return whole / int64(len(c.members))
+	case c.lost && c.blank:
+		return max(s.share, m.share)
+	}
+	return s.share
 }
 
 // maxLeft bounds the text that names who has left last.

@@ -50,8 +50,8 @@ end
 
 -- seen is the last time of which the store is sure, joined since when the member knows the clock, and moved by how much slots of the
 -- class itself have moved.
-local seen, fence, recover, pause, pauses, shares, lost, shortest, longest, moved, absent, last, recorded, joined, told =
-  numbers(C, 'seen', 'fence', 'recover', 'pause', 'pauses', 'shares', 'lost', 'shortest', 'longest', 'moved',
+local seen, fence, recover, pause, pauses, shares, lost, blank, shortest, longest, moved, absent, last, recorded, joined, told =
+  numbers(C, 'seen', 'fence', 'recover', 'pause', 'pauses', 'shares', 'lost', 'blank', 'shortest', 'longest', 'moved',
     's:', 'q:' .. member, 's:' .. member, 'j:' .. member, 'h:' .. member)
 fence, recover, pause, pauses, shares, lost, moved = fence or 0, recover or 0, pause or 0, pauses or 0, shares or 0, lost or 0, moved or 0
 seen, absent, last, recorded, shortest, longest = seen or now, absent or 0, last or 0, recorded or 0, shortest or horizon, longest or horizon
@@ -90,10 +90,11 @@ if sent == 0 then joined = now end
 
 -- Another store may not know the last grants; nothing leaves by them after the time that the member says. The
 -- members tell it during the recovery how much of a window they have seen used.
-local other = redis.call('HGET', C, 'id') ~= store
+local id = redis.call('HGET', C, 'id')
+local other = id ~= store
 if fenced == 1 or other then fence, recover = now + fencing, now + recovery end
--- lost is 2 if somebody has said since that it has a share.
-if other then lost = math.max(lost, 1) end
+-- lost is 2 if somebody has said since that it has a share, and blank 1 if all that the store knows it has heard since.
+if other then lost, blank = math.max(lost, 1), id and 0 or 1 end
 if lost > 0 and share > 0 then lost = 2 end
 
 local gone = redis.call('ZRANGEBYSCORE', M, '-inf', '(' .. int(now - hold))
@@ -148,8 +149,10 @@ if seq > last and not stale then
   -- If the clock was set forward, and the member has not heard yet, its next call has to say that it is there.
   redis.call('ZADD', M, int(math.max(at + grace, now - 1)), member)
   local others = shares - recorded
-  -- During a recovery each keeps what it has. What it gave up would seem to be of a member that has not come back; see holdBack.
-  local part = now < recover and share or math.floor(WHOLE / redis.call('ZCARD', M))
+  local part = math.floor(WHOLE / redis.call('ZCARD', M))
+  -- During a recovery each keeps what it has. What it gave up would seem to be of a member that has not come back; see holdBack. Who comes
+  -- again under its name has what it said before. If the store has that from before the loss, it may have been less by then.
+  if now < recover then part = lost > 0 and blank == 1 and math.max(share, recorded) or share end
   target = math.max(0, math.min(part, WHOLE - others))
   recorded = math.max(share, target)
   shares = others + recorded
@@ -212,7 +215,7 @@ end
 if paused == 0 then whose = '' end
 
 redis.call('HSET', C, 'id', store, 'seen', int(doubts and seen or now), 'fence', int(fence), 'recover', int(recover), 'pause', int(pause),
-  'lost', int(lost), 'shares', int(shares), 'shortest', int(shortest), 'longest', int(longest))
+  'lost', int(lost), 'blank', int(blank or 0), 'shares', int(shares), 'shortest', int(shortest), 'longest', int(longest))
 if not stale then
   redis.call('HSET', C, 'q:' .. member, int(last), 's:' .. member, int(recorded), 'j:' .. member, int(joined or now), 'a:' .. member, int(now))
 end

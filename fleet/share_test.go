@@ -389,6 +389,35 @@ func TestNewcomerAfterALoss(t *testing.T) {
 	}
 }
 
+// TestAgainAfterALoss kills a member just after the store has lost all it knew, and starts it again under its name: it has its share at
+// once, and nothing is held back. If the store still knows the member from before the loss, it may know of more than the member had, and
+// gives nothing.
+func TestAgainAfterALoss(t *testing.T) {
+	script, model := newScriptStore(t, "a"), &Model{ID: "a"}
+	for name, do := range map[string]func(Stamp, *Call) (Reply, error){
+		"script": script.do,
+		"model":  func(now Stamp, c *Call) (Reply, error) { return model.Do(now, c), nil },
+	} {
+		class := &Class{Name: "acme", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond}
+		now := Stamp(1_760_000_000_123_456)
+		call := sharers(t, do, class, &now)
+		call(Beat, "a", 1, whole/2)
+		call(Beat, "b", 1, whole/2)
+		if got := call(Beat, "a", 1000, 0).Share; got != whole/2 {
+			t.Errorf("%s: a comes again, and gets %d millionths", name, got)
+		}
+		now = now.Add(10 * time.Second) // the recovery is over
+		if r := call(Beat, "a", 1001, whole/2); r.Share != whole/2 || r.Members != 2 {
+			t.Errorf("%s: after the recovery a gets %d millionths, beside %d others", name, r.Share, r.Members-1)
+		}
+		script.id, model.ID = "b", "b" // with all that it knew
+		if got := call(Beat, "a", 2000, 0).Share; got != 0 {
+			t.Errorf("%s: a comes again to a store that knows it from before, and gets %d millionths", name, got)
+		}
+		script.id, model.ID = "a", "a"
+	}
+}
+
 // TestRateThatComesBackOnAShare lowers the rate of a window that is used up. The store goes away, and then the rate is what it was: nothing
 // more of the window leaves.
 func TestRateThatComesBackOnAShare(t *testing.T) {
