@@ -45,7 +45,7 @@ type Call struct {
 	Fence  time.Duration // how long what others hold goes on to count if the store has lost it; 0: as the class says
 
 	// Of the bucket.
-	Number int64         // of this Take, of this member and bucket. A number that comes again gets the same units
+	Number int64         // of this Take, of this member and bucket. A number that comes again gets the same units, and moves no slot again
 	Wanted int64         // units; of a Pause its length in microseconds, and of a Move by how much
 	Need   int64         // fewer units than this are of no use; 0: the units wanted have left already, or nothing waits
 	Lead   time.Duration // how long an answer takes: no slot begins sooner, unless the burst allows it

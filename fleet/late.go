@@ -13,6 +13,7 @@ func (m *Machine) tellLateness(now time.Time) (c Call, ok bool) {
 		return c, false
 	}
 	c = m.call(now, Move, "")
+	c.Number = m.seq // Seq is 0 while another call tells of the member
 	c.Wanted, m.overdue = (m.overdue + time.Microsecond - 1).Microseconds(), 0
 	return c, true
 }

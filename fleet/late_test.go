@@ -99,12 +99,12 @@ func TestMoveOfSlots(t *testing.T) {
 		}
 		now = now.Add(2 * time.Second)
 		first := ask(Take, "", 1, 1)
-		if r := ask(Move, "k", 0, 3000); r.Moved != 0 {
+		if r := ask(Move, "k", 1, 3000); r.Moved != 0 {
 			t.Errorf("%s: those of a key have moved the slots of the class by %d µs", name, r.Moved)
 		}
-		for i := range 3 {
-			if r := ask(Move, "", 0, 3000); r.Moved != 3000*Stamp(i+1) {
-				t.Errorf("%s: slots have moved by %d µs after %d times 3000", name, r.Moved, i+1)
+		for i := range int64(6) { // each comes twice
+			if r := ask(Move, "", 2+i/2, 3000); r.Moved != 3000*Stamp(1+i/2) {
+				t.Errorf("%s: slots have moved by %d µs after %d times 3000", name, r.Moved, 1+i/2)
 			}
 		}
 		if r := ask(Take, "", 1, 1); r.First != first.First || r.Till != 0 || r.Moved != 9000 {
@@ -115,7 +115,7 @@ func TestMoveOfSlots(t *testing.T) {
 			t.Errorf("%s: the next grant is %+v after %+v", name, r, first)
 		}
 		now = now.Add(time.Second)
-		ask(Move, "", 0, 3000)
+		ask(Move, "", 5, 3000)
 		if r := ask(Take, "", 3, 1); r.First != now+3000 {
 			t.Errorf("%s: after a second without slots, the next one begins %v after a late departure", name, r.First.Sub(now))
 		}

@@ -306,13 +306,14 @@ local function leadTo(us, rem, owed, full)
 end
 
 -- moveSlots moves the next slot, and has members move what they have been granted. It does so for the class itself only, of
--- which each member hears soon. What was granted before a loss stays: it has to end before the fence.
+-- which each member hears soon. What was granted before a loss stays: it has to end before the fence. The last call may come again.
 local function moveSlots()
-  if key ~= '' or kind ~= SLOTS or now < recover then return end
+  local call = member .. ' ' .. int(number)
+  if key ~= '' or kind ~= SLOTS or now < recover or call == redis.call('HGET', C, 'mover') then return end
   local us, rem, owed, full = nextSlot()
   leadTo(math.max(us, now) + wanted, rem, owed, full)
   moved = moved + wanted
-  redis.call('HSET', C, 'moved', int(moved))
+  redis.call('HSET', C, 'moved', int(moved), 'mover', call)
 end
 
 local function takeSlots(had)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -239,6 +240,36 @@ func TestStoreThatClosesIdleConnections(t *testing.T) {
 	server.Kill()
 	if r, err := c.store.Do(context.Background(), c.call(Take, 5)); err == nil {
 		t.Errorf("a server that is gone grants %d units", r.Units)
+	}
+}
+
+// TestMoveGoesAgain has the store carry a Move out, and close the connection, which was idle before, instead of answering. The Move goes
+// again, and slots move once.
+func TestMoveGoesAgain(t *testing.T) {
+	t.Parallel()
+	quick := standardTerms
+	quick.recovery = 0 // a store that has lost what it knew moves no slots
+	class := &Class{Name: "a", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond, terms: &quick}
+	var closes atomic.Bool
+	addr := proxy(t, fleettest.StartRedis(t).Addr, func(c, up net.Conn) {
+		go func() {
+			io.Copy(up, c)
+			up.Close()
+		}()
+		for buf := make([]byte, 64<<10); ; {
+			n, err := up.Read(buf)
+			if err != nil || closes.CompareAndSwap(true, false) {
+				return
+			}
+			c.Write(buf[:n])
+		}
+	})
+	c := newCaller(t, Config{Addresses: []string{addr}}, class)
+	c.take(1)
+	closes.Store(true)
+	r, err := c.store.Do(context.Background(), c.call(Move, 3000))
+	if err != nil || closes.Load() || r.Moved != 3000 {
+		t.Errorf("slots have moved by %d µs, want 3000: %v", r.Moved, err)
 	}
 }
 
