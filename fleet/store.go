@@ -131,7 +131,7 @@ func (s *Store) Do(ctx context.Context, c *Call) (Reply, error) {
 // no other call has the time to open one.
 func (s *Store) fill(ctx context.Context, addr string) error {
 	s.mu.Lock()
-	missing := maxConns - len(s.idle)
+	missing := max(maxConns-len(s.idle)-len(s.room), 0) // calls on their way have connections
 	s.mu.Unlock()
 	opened := make(chan error, maxConns)
 	for range missing {
@@ -201,7 +201,7 @@ func (s *Store) on(ctx context.Context, class string, do func(*conn) error) (err
 	return err
 }
 
-// try calls a function with a connection, and keeps that if there was no error.
+// try calls a function with a connection, and keeps that if there was no error, and if there is room.
 func (s *Store) try(ctx context.Context, class string, do func(*conn) error) error {
 	conn, err := s.conn(ctx, class)
 	if err != nil {
@@ -211,7 +211,7 @@ func (s *Store) try(ctx context.Context, class string, do func(*conn) error) err
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case err == nil:
+	case err == nil && len(s.idle) < maxConns: // fill may have opened others meanwhile
 		s.idle = append(s.idle, conn)
 		return nil
 	case conn.wasIdle && isClosed(err):

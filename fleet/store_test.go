@@ -401,6 +401,37 @@ func proxy(t *testing.T, addr string, serve func(c, up net.Conn)) string {
 	return l.Addr().String()
 }
 
+// TestStoreKeepsFewConnections opens all the connections that there may be while calls are on their way by others. When these have ended,
+// there are no more than that.
+func TestStoreKeepsFewConnections(t *testing.T) {
+	t.Parallel()
+	srv := fleettest.StartRedis(t)
+	store := newCaller(t, Config{Addresses: []string{srv.Addr}}, nil).store
+	var calls sync.WaitGroup
+	begun, end := make(chan bool), make(chan bool)
+	for range maxConns - 1 {
+		calls.Go(func() {
+			err := store.on(t.Context(), "a", func(*conn) error {
+				begun <- true
+				<-end
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		<-begun
+	}
+	if err := store.fill(t.Context(), srv.Addr); err != nil {
+		t.Error(err)
+	}
+	close(end)
+	calls.Wait()
+	if n := len(store.idle); n != maxConns {
+		t.Errorf("the store keeps %d connections, want %d", n, maxConns)
+	}
+}
+
 // TestStoreFarAway has four calls at once, after the ping with which a member comes to a store that is a third of the
 // deadline away. A connection takes three round trips and more, so that no call has the time to open one.
 func TestStoreFarAway(t *testing.T) {
