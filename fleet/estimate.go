@@ -8,16 +8,43 @@ import (
 
 // An estimate says when an item leaves for which nothing is in hand yet, from what the store has said last.
 
-// expect estimates when n units have left. A window with room lets them leave at once.
+// goneAfter is for how long members have to be silent until they count as gone. Others that are silent for a moment have lost a call.
+const goneAfter = 10 * time.Second
+
+// expect estimates when n units have left. Of a window it counts the shares of silent members in, since these may be back at any moment, and
+// until then the store has the member ask each second. If they are gone, nothing leaves of their shares until the hold is over.
 func (l *Lease) expect(now time.Time, n int64) time.Time {
-	if l.machine.class.Algorithm == Slots {
+	m, class := l.machine, l.present()
+	if m.class.Algorithm == Slots {
 		return l.estimate(now, n)
 	}
-	class := l.present()
+	at := outlook{l, class}.expect(now, n)
+	if m.mode != FromStore || m.silent == 0 || now.Sub(m.silence) < goneAfter {
+		return at
+	}
+	if over := m.silence.Add(class.timing().hold); over.After(at) {
+		at = over
+	}
+	less := outlook{l, class.atShare(whole - m.silent)}
+	if sooner := less.expect(now, n); sooner.Before(at) {
+		return sooner
+	}
+	return at
+}
+
+// An outlook is what leaves of the windows of a lease if they have the rate of a class.
+type outlook struct {
+	lease *Lease
+	class Class
+}
+
+// expect estimates when n units have left. A window with room lets them leave at once.
+func (o outlook) expect(now time.Time, n int64) time.Time {
+	l, class := o.lease, &o.class
 	if class.Limit() == 0 {
 		return limit.Never // the share of the member is less than a unit
 	}
-	room, until := l.room(now, &class)
+	room, until := o.room(now)
 	from := now
 	if have, _ := l.inHand(now); n+1-max(have, 0) >= l.denied { // else nobody has been asked for so few since
 		from = latest(from, l.retry)
@@ -33,12 +60,13 @@ func (l *Lease) expect(now time.Time, n int64) time.Time {
 }
 
 // room returns how many units of the present window may still leave, those in hand included, and until when what has left counts.
-func (l *Lease) room(now time.Time, class *Class) (units int64, until time.Time) {
+func (o outlook) room(now time.Time) (units int64, until time.Time) {
+	l := o.lease
 	if l.machine.mode != FromStore {
-		return class.Limit() - l.spent.units(now), l.spent.until()
+		return o.class.Limit() - l.spent.units(now), l.spent.until()
 	}
 	have, _ := l.inHand(now)
-	units = class.Limit() + have
+	units = o.class.Limit() + have
 	if l.usage.counts(now) {
 		units -= l.usage.units
 	}
@@ -64,8 +92,7 @@ func (l *Lease) estimate(now time.Time, n int64) time.Time {
 }
 
 // present returns the class as those have it who get units at present: slots less the shares of silent members or, while the store is
-// away, the share of this member. Of a window it counts the shares of silent members in: these may be back at any moment, and until then
-// the store has the member ask each second.
+// away, the share of this member.
 func (l *Lease) present() Class {
 	m := l.machine
 	switch {

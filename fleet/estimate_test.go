@@ -32,6 +32,9 @@ func TestEstimateIsWhatHappens(t *testing.T) {
 		{window(FixedWindow), Fallback{}, 0, true, 10 * time.Second},
 		{window(SlidingWindow), Fallback{}, 0, true, 10 * time.Second},
 		{window(SlidingLog), Fallback{}, 0, true, 10 * time.Second},
+		{window(FixedWindow), Fallback{}, 3, true, 40 * time.Second},
+		{window(SlidingWindow), Fallback{}, 3, true, 40 * time.Second},
+		{window(SlidingLog), Fallback{}, 3, true, 40 * time.Second},
 		{window(FixedWindow), Fallback{}, 3, false, 40 * time.Second},
 		{window(SlidingWindow), Fallback{}, 3, false, 40 * time.Second},
 		{window(SlidingLog), Fallback{}, 3, false, 40 * time.Second},
@@ -66,6 +69,36 @@ func TestEstimateIsWhatHappens(t *testing.T) {
 				t.Errorf("the items take %v, some %v were to be expected", took, c.want)
 			}
 		})
+	}
+}
+
+// TestEstimateUntilTheHoldIsOver has one of two members die in a window that lasts longer than its share is held back. The other one, which
+// has used its own part, is told when the rest of the window becomes free, but not if the silence is that of a moment.
+func TestEstimateUntilTheHoldIsOver(t *testing.T) {
+	class := Class{Name: "a", Algorithm: FixedWindow, Rate: mustRate(t, "1000 messages/hour"), Window: time.Hour}
+	s := newSim(t, class, 2, 1)
+	s.run(2*time.Hour - time.Duration(s.stamp())*time.Microsecond%time.Hour + 10*time.Millisecond)
+	m := s.members[0]
+	s.members[1].asleep = true
+	s.run(3 * time.Second) // the share of the other one is held back from now on
+	m.queue = 700
+	m.pump()
+	s.run(3 * time.Second)
+	n := len(s.ledger.all)
+	if n != 500 {
+		t.Fatalf("%d items have left, want half of the window", n)
+	}
+	if wait := m.until(m.lease.Estimate(m.local(), 0, 1)); wait > 2*time.Second {
+		t.Errorf("after some seconds of silence, the next item is expected in %v", wait)
+	}
+	s.run(20 * time.Second)
+	wait, begin := m.until(m.lease.Estimate(m.local(), 0, 1)), s.now
+	s.run(15 * time.Minute)
+	if len(s.ledger.all) == n {
+		t.Fatal("no more of the window leaves")
+	}
+	if took := s.ledger.all[n].At - begin; took < 9*time.Minute || (took-wait).Abs() > 2*time.Second {
+		t.Errorf("the next item is expected in %v, and leaves after %v", wait, took)
 	}
 }
 

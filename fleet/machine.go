@@ -43,6 +43,7 @@ type Machine struct {
 	recover   Stamp         // until then the member tells the store what it knows of its windows
 	recovered time.Time     // then the store knows that of all members
 	silent    int64         // the shares of silent members, in millionths, as the store has said last
+	silence   time.Time     // since when there are any
 	vague     time.Duration // how wrong the clock may have been at a grant whose slots end at vagueTill
 	vagueTill time.Time
 	pauses    pauses
@@ -231,6 +232,9 @@ func (m *Machine) Answer(now time.Time, c *Call, r *Reply) {
 		return
 	}
 	m.hear(now, c, r)
+	if m.silent == 0 {
+		m.silence = now
+	}
 	m.silent = r.Silent
 	if r.Recover > r.Now {
 		m.testify(now, r)
