@@ -58,7 +58,7 @@ func (c answerChecker) feedback(key string, class *Class) {
 func (c answerChecker) learns(key string, class *Class) {
 	at := key + ".learn"
 	floor, limit := class.Learn.Floor, class.Limit()
-	if !c.given(at) || !c.sound(at, at+".floor", key+".rate", key+".ceil") {
+	if class.Learn == (Learn{}) && !c.given(at) || !c.sound(at, at+".floor", key+".rate", key+".ceil") {
 		return
 	}
 	switch {
@@ -68,7 +68,7 @@ func (c answerChecker) learns(key string, class *Class) {
 		c.wrong(at+".floor", fmt.Sprintf("%q counts %v, and the rate %q counts messages", floor, floor.Kind(), class.Rate), "a floor in messages")
 	case floor.IsZero():
 		c.wrong(at+".floor", "at a floor of 0 nothing would be left to learn from", "a floor above 0")
-	case floor.Compare(limit) >= 0:
+	case floor.Compare(limit) >= 0 && c.given(at): // a set, which does not give it, may stop the class for a while
 		c.wrong(at+".floor", fmt.Sprintf("%q leaves nothing to find below the limit of the class, %q", floor, limit), "a floor below the limit")
 	case class.Adapt:
 		c.wrong(at, "adapt is another answer to the same refusals: one would undo what the other does", "leave adapt out, or learn")

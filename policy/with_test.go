@@ -101,6 +101,33 @@ func TestWithKeepsTheWindow(t *testing.T) {
 	}
 }
 
+// A set may not contradict the learn of the file. It may lower the rate to the floor or to 0: then the class does not learn.
+func TestWithBesideLearn(t *testing.T) {
+	p, _, err := parseClass("rate = \"20 messages/s\"\nlearn = { floor = \"5 messages/s\" }")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		values map[string]string
+		want   string
+	}{
+		{map[string]string{"adapt": "true"}, `class.a.learn: adapt is another answer to the same refusals: one would undo what the other does; leave adapt out, or learn`},
+		{map[string]string{"adapt": "false"}, ""},
+		{map[string]string{"algorithm": "fixed-window", "window": "100ms"}, `class.a.learn.floor: "5 messages/s" is less than one message in a window of 100ms; a higher floor`},
+		{map[string]string{"rate": "10 messages/s"}, ""},
+		{map[string]string{"rate": "5 messages/s"}, ""},
+		{map[string]string{"rate": "0 messages/s"}, ""},
+	} {
+		got := ""
+		if _, _, err := p.With("a", tt.values); err != nil {
+			got = err.Error()
+		}
+		if got != tt.want {
+			t.Errorf("%v:\ngot  %s\nwant %s", tt.values, got, tt.want)
+		}
+	}
+}
+
 // A rate of 0 does not stop a class that borrows up to its ceil, and whoever sets it learns that.
 func TestWithWarnsOfWhatDoesNotStop(t *testing.T) {
 	p, _, err := parseClass("parent = \"b\"\nrate = \"5 messages/s\"\nceil = \"20 messages/s\"\n[class.b]\nrate = \"20 messages/s\"")
