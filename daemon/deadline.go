@@ -34,12 +34,12 @@ func (k *keeper) untilNext() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	next := k.current.firstEnd()
-	if k.pending != nil {
+	if k.pending != nil && !k.stopped {
 		next = earlier(next, k.pending.at)
 	}
 	_, change := k.current.policy.Scheduled(k.looked)
 	switch next = earlier(next, change); {
-	case next.IsZero() || k.stopped:
+	case next.IsZero():
 		return time.Hour // publish wakes run earlier
 	case !change.IsZero():
 		return min(time.Until(next), clockPatience)
@@ -47,16 +47,13 @@ func (k *keeper) untilNext() time.Duration {
 	return time.Until(next)
 }
 
-// expire ends the sets whose time has come, and undoes a reload that nobody has confirmed in
-// time.
+// expire ends the sets whose time has come, follows schedules, and undoes a reload that nobody has confirmed in
+// time, unless shaper stops: then it goes on with what it has.
 func (k *keeper) expire() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.stopped {
-		return
-	}
 	now := time.Now()
-	if k.pending != nil && !now.Before(k.pending.at) {
+	if k.pending != nil && !k.stopped && !now.Before(k.pending.at) {
 		k.rollBack(now)
 	}
 	if next, ended := k.current.withoutEnded(now); len(ended) > 0 {

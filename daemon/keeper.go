@@ -90,8 +90,8 @@ func (k *keeper) start() error {
 	return nil
 }
 
-// stop refuses all changes from now on, and returns how long the policy lets sessions go on. It waits
-// until a change under way has ended. about says more for the log.
+// stop refuses all changes from now on, and returns how long the policy lets sessions go on. Sets still end, and
+// schedules hold. stop waits until a change under way has ended. about says more for the log.
 func (k *keeper) stop(by caller, about ...any) (drain time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

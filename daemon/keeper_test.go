@@ -451,6 +451,23 @@ func TestStoppedKeeper(t *testing.T) {
 	})
 }
 
+// While open sessions go on after a stop, sets end and schedules hold as before.
+func TestStoppedKeeperFollowsTheTime(t *testing.T) {
+	keep(t, func(b *bench) {
+		b.file("64KiB/s\"\nat = [{ from = \"00:10\", to = \"00:20\", rate = \"8KiB/s\" }] #")
+		b.mustReload(time.Hour) // at midnight, by the clock of the bubble
+		b.mustSet(5*time.Minute, "rate", "1MiB/s")
+		b.stop(bySignal)
+		for _, want := range []string{"64KiB/s", "8KiB/s", "8KiB/s", "64KiB/s"} {
+			time.Sleep(5 * time.Minute)
+			synctest.Wait()
+			if got := b.engine.rate("slow"); got != want {
+				t.Errorf("at %s the rate is %s, want %s", time.Now().UTC().Format("15:04"), got, want)
+			}
+		}
+	})
+}
+
 // A key or a certificate that cannot be read for long delays the reload that reads it, and nothing else.
 func TestSlowFilesDelayOnlyTheirReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
