@@ -65,7 +65,8 @@ func newMessage(l *lane, class *shaper.Class, tag uint16) *message {
 	l.x.classes.use(tag)
 	m.refusable, m.close, m.inOrder, m.repeatable = f.Refusable, f.Close, f.InOrder, f.Repeatable && f.Refusable
 	if o := l.x.origin; o != nil && l.isUp() {
-		m.payload.rewrite(o, f.Host)
+		seen := Seen(f)
+		m.payload.rewrite(o, f.Host, seen.Header("Host"))
 	}
 	m.item = shaper.Item{
 		Cost: shaper.Cost{Messages: f.Cost, Tokens: l.found.tokens, Bytes: int64(m.payload.n)}, Held: int64(m.payload.n), Settles: true, Owner: m, Asks: l.asks(),

@@ -80,13 +80,14 @@ func TestPayloadHolds(t *testing.T) {
 }
 
 func TestPayloadIsRewritten(t *testing.T) {
-	in := inputOf("GET / HTTP/1.1\r\nHost: proxy\r\n\r\nrest")
+	in := inputOf("GET / HTTP/1.1\r\nHost: proxy:80\r\n\r\nrest")
 	p := payload{in: in, n: int32(in.len() - len("rest"))}
 	origin := frame.NewOrigin("http", "api.example")
-	if host, kept := p.clientHost(); kept {
-		t.Errorf("%q is kept beside the bytes that say it", host)
+	if host, field, kept := p.clientHost(); kept {
+		t.Errorf("%q and %q are kept beside the bytes that say them", host, field)
 	}
-	p.rewrite(&origin, p.bytes()[len("GET / HTTP/1.1\r\nHost: "):][:len("proxy")])
+	field := p.bytes()[len("GET / HTTP/1.1\r\nHost: "):][:len("proxy:80")]
+	p.rewrite(&origin, field[:len("proxy")], field)
 	const want = "GET / HTTP/1.1\r\nHost: api.example\r\n\r\n"
 	expectPayload(t, &p, want)
 	if string(in.bytes()) != "rest" {
@@ -95,8 +96,8 @@ func TestPayloadIsRewritten(t *testing.T) {
 	body := strings.Repeat("b", 5*buffer.Min)
 	p.append([]byte(body))
 	expectPayload(t, &p, want+body)
-	if host, kept := p.clientHost(); !kept || string(host) != "proxy" {
-		t.Errorf("the client asked for %q (kept: %v)", host, kept)
+	if host, field, kept := p.clientHost(); !kept || string(host) != "proxy" || string(field) != "proxy:80" {
+		t.Errorf("the client asked for %q by the field %q (kept: %v)", host, field, kept)
 	}
 	p.release()
 }

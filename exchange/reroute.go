@@ -175,13 +175,13 @@ func (to *move) moveOne(m *message) {
 	}
 }
 
-// seen reads once more what rules and keys see of a message: the host is that which the client asked for.
+// seen reads once more what rules and keys see of a message: the host and the field Host are those of the client.
 func (m *message) seen() *policy.Message {
 	var f frame.Message
 	m.lane.x.link.Read(m.payload.bytes(), &f)
 	msg := Seen(&f)
-	if host, kept := m.payload.clientHost(); kept {
-		msg.Host = host
+	if host, field, kept := m.payload.clientHost(); kept {
+		msg.Host, msg.HostField = host, field
 	}
 	return &msg
 }

@@ -55,17 +55,23 @@ rate = "10 messages/s"
 
 // A reload moves a request that waits by the host that the client asked for, though it asks for the provider's by then.
 func TestReloadMovesRequestsByTheClientsHost(t *testing.T) {
-	for _, head := range []string{"GET / HTTP/1.1\r\nHost: a.local\r\n\r\n", "GET http://a.local:80/ HTTP/1.1\r\nHost: x\r\n\r\n"} {
-		w := through(t, policy.HTTP, slowTo("a"))
+	for _, tt := range []struct{ rule, head string }{
+		{`host = "a.local"`, "GET / HTTP/1.1\r\nHost: a.local\r\n\r\n"},
+		{`host = "a.local"`, "GET http://a.local:80/ HTTP/1.1\r\nHost: x\r\n\r\n"},
+		{`"header:Host" = "a.local:80"`, "GET / HTTP/1.1\r\nHost: a.local:80\r\nX: y\r\n\r\n"},
+		{`"header:HOST" = "x"`, "GET http://a.local:80/ HTTP/1.1\r\nHost: x\r\n\r\n"},
+		{`"header:X" = "y"`, "GET / HTTP/1.1\r\nHost: a.local\r\nX: y\r\n\r\n"},
+	} {
+		w := through(t, policy.HTTP, slowTo("a", tt.rule))
 		origin := frame.NewOrigin("https", "api.example")
 		w.Machine.AskFor(&origin)
 		for _, class := range w.classes {
 			class.Pass(w.Now, shaper.Cost{Messages: 1})
 		}
-		if w.send(head); w.classes["a"].Backlog().Items != 1 {
-			t.Fatalf("%q does not wait in its class", head)
+		if w.send(tt.head); w.classes["a"].Backlog().Items != 1 {
+			t.Fatalf("%q does not wait in its class", tt.head)
 		}
-		p, _, err := policy.Parse("test.toml", []byte(slowTo("b")+listenerOf(policy.HTTP)))
+		p, _, err := policy.Parse("test.toml", []byte(slowTo("b", tt.rule)+listenerOf(policy.HTTP)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,16 +79,16 @@ func TestReloadMovesRequestsByTheClientsHost(t *testing.T) {
 		w.Machine.Obey(w.Now, who, policy.Compile(p).Messages(who), func(name string) *shaper.Class { return w.classes[name].Join(w.Now, who) })
 		w.Machine.Reroute(w.Now, map[*shaper.Class]bool{w.classes["a"]: true}, nil)
 		if b, c := w.classes["b"].Backlog().Items, w.classes["c"].Backlog().Items; b != 1 || c != 0 {
-			t.Errorf("%q: %d wait in the class of the host, and %d in that of the connection", head, b, c)
+			t.Errorf("%s: %d wait in the class of the host, and %d in that of the connection", tt.rule, b, c)
 		}
 		w.Finish(stats.OK)
 	}
 }
 
 // slowTo returns three classes and a rule, which leads requests for one host to a class.
-func slowTo(class string) string {
+func slowTo(class, rule string) string {
 	const each = "rate = \"1 messages/s\"\n"
-	return fmt.Sprintf("[class.a]\n%s[class.b]\n%s[class.c]\n%s[[rule]]\nhost = \"a.local\"\nclass = %q\n", each, each, each, class)
+	return fmt.Sprintf("[class.a]\n%s[class.b]\n%s[class.c]\n%s[[rule]]\n%s\nclass = %q\n", each, each, each, rule, class)
 }
 
 // moveTo is a reload that takes the class of the connection away, and leads it to another one.

@@ -27,6 +27,7 @@ func (p Pattern) Match(text []byte) bool {
 type Message struct {
 	Path, Method, Host   []byte // only HTTP
 	Headers              []byte // only HTTP: the lines of the fields
+	HostField            []byte // only HTTP: what the client wrote in the field Host, if Headers says what shaper wrote; else nil
 	SystemID, SourceAddr []byte // only SMPP
 	Recipient            []byte // only SMPP
 	DataCoding, ESMClass []byte // only SMPP: one byte each
@@ -35,6 +36,9 @@ type Message struct {
 // Header returns the value of the first field with a name, whatever the case of its letters;
 // nil if there is none, or if it is empty. It does not allocate.
 func (m *Message) Header(name string) []byte {
+	if m.HostField != nil && strings.EqualFold(name, "host") {
+		return m.HostField
+	}
 	for lines := m.Headers; len(lines) > 0; {
 		var line []byte
 		line, lines, _ = bytes.Cut(lines, []byte("\n"))
