@@ -76,6 +76,7 @@ func (f *Flow) Move(now time.Time, class *Class) Verdict {
 	}
 	waited := f.Cancel(now)
 	f.class = class
+	f.ticket.since = time.Time{} // the other class was not late with what the source had ready until now
 	switch {
 	case !waited:
 		return Waits

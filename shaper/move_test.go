@@ -132,6 +132,29 @@ func TestMoveWithoutATicket(t *testing.T) {
 	}, named("a", leakyClass("1 packets/s")), named("b", leakyClass("1 packets/s")))
 }
 
+// A busy flow that moves away and back earns nothing by that: its bucket, which remembers nothing by then, does not make up
+// for the time before.
+func TestMovesEarnNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *Shaper) {
+		const rate, piece, quantum, rounds = 10_000, 1460, 2920, 20
+		f, start := newMovable(nil), time.Now()
+		for range rounds {
+			bucket := s.Class("test").Join(time.Now(), client(1))
+			f.Move(bucket)
+			for range 2 {
+				f.Wait(bg, Cost{Bytes: piece}, true)
+				f.Left()
+			}
+			f.Move(s.Class("other"))
+			bucket.Quit(time.Now())
+			time.Sleep(150 * ms) // until the bucket owes nothing
+		}
+		if most := rate*time.Since(start).Seconds() + quantum; rounds*2*piece > most {
+			t.Errorf("%d bytes leave, want %.0f at most", rounds*2*piece, most)
+		}
+	}, perSource(10, leakyClass("10KB/s")), named("other", leakyClass("10KB/s")))
+}
+
 // TestMoveAndCancelInOneInstant moves a flow at the instant at which its context ends.
 func TestMoveAndCancelInOneInstant(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Shaper) {
