@@ -25,6 +25,7 @@ func (p *Policy) With(class string, values map[string]string) (with *Policy, war
 	changed.Classes = slices.Clone(p.Classes)
 	was, is := &p.Classes[i], &changed.Classes[i]
 	is.setAll(r, values)
+	is.setWindow(r)
 	_, rate := values["rate"]
 	if rate || values["ceil"] != "" {
 		is.At = nil // the new value holds at all times

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"shaper/calendar"
 )
 
 func TestWith(t *testing.T) {
@@ -97,6 +99,24 @@ func TestWithKeepsTheWindow(t *testing.T) {
 		}
 		if got != tt.want {
 			t.Errorf("%v:\ngot  %s\nwant %s", tt.values, got, tt.want)
+		}
+	}
+}
+
+// A set of a zone or of a reset makes the class count by the calendar, as in the file: in the period of its rate.
+func TestWithSetsTheZone(t *testing.T) {
+	p, _, err := parseClass("algorithm = \"fixed-window\"\nrate = \"1000 messages/day\"")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, values := range []map[string]string{{"zone": "Europe/Paris"}, {"reset": "00:00"}, {"rate": "30000 messages/month", "zone": "UTC"}} {
+		changed, _, err := p.With("a", values)
+		if err != nil {
+			t.Errorf("%v: %v", values, err)
+			continue
+		}
+		if c, _ := changed.Class("a"); c.Window.Period != calendar.PeriodOf(c.Rate.Period()) {
+			t.Errorf("%v: the window is %v", values, c.Window)
 		}
 	}
 }
