@@ -3,7 +3,6 @@ package policy
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -178,9 +177,17 @@ func anyText(s string) (string, error) { return s, nil }
 
 // yesNo returns a field that is true or false.
 func yesNo[T any](name string, at func(*T) *bool) field[T] {
-	f := one(name, boolForm, at, strconv.ParseBool)
+	f := one(name, boolForm, at, parseBool)
 	f.takes = booleans
 	return f
+}
+
+// parseBool reads true or false, as TOML has them.
+func parseBool(s string) (bool, error) {
+	if s != "true" && s != "false" {
+		return false, complain(boolForm, "%q is neither", s)
+	}
+	return s == "true", nil
 }
 
 // onlyIntegers makes a field accept only integers, or lists of them if it accepts lists.

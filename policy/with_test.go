@@ -51,6 +51,7 @@ func TestWithRefuses(t *testing.T) {
 		{"acme", map[string]string{"zone": "Europe/Paris"}, `class.acme.zone: "30 packets/s" is of no calendar; leave it out, or a rate for each day, week or month`},
 		{"acme", map[string]string{"in_flight": "5"}, `class.acme.in_flight: the class counts packets, and only messages are answered; leave it out, or set a rate in messages`},
 		{"acme", map[string]string{"adapt": "true"}, `class.acme.adapt: the class counts packets, and only messages are answered; leave it out, or set a rate in messages`},
+		{"acme", map[string]string{"shadow": "1"}, `class.acme.shadow: "1" is neither; true or false`},
 		{"acme", map[string]string{"max_keys": "5"}, `class.acme.max_keys: the class has one bucket for all; add per = "source", for example, or leave it out`},
 		{"acme", map[string]string{"overflow": "wait"}, `class.acme.overflow: "wait" cannot be used for the datagrams of a udp listener; "drop"`},
 		{"acme", map[string]string{"rate": "5 connections/s"}, `class.acme.rate: the class counts packets, not connections; set a rate of the same unit; the policy file can change the unit`},
