@@ -133,7 +133,7 @@ func connected(s *side, to netip.AddrPort) error {
 func (d *dialling) dialled() {
 	t := d.session
 	d.clock.stop()
-	d.search.addrs = append(d.search.addrs, d.race.end()...)
+	d.search.addrs = append(d.search.addrs, d.race.beaten()...)
 	if err := t.introduce(); err != nil {
 		d.attemptFailed(err)
 		return

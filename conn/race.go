@@ -79,6 +79,15 @@ func (r *race) end() (open []upstream.Address) {
 	return open
 }
 
+// beaten ends all rivals, since another attempt has answered before them, as end does. Each has had raceDelay at least:
+// its address may be far away, or silent.
+func (r *race) beaten() (open []upstream.Address) {
+	for one := r.first; one != nil; one = one.next {
+		one.target.Doubted()
+	}
+	return r.end()
+}
+
 func (r *race) remove(one *rival) {
 	at := &r.first
 	for *at != one {

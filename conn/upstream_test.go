@@ -67,6 +67,50 @@ func TestAddressesRace(t *testing.T) {
 	})
 }
 
+// An address that never answers is down after as many checks as take one out, although another one of its name wins each
+// race: then no session waits for it any more. One that is only slower stays up, and no check follows when sessions end.
+func TestSilentAddressOfANameIsDown(t *testing.T) {
+	for _, want := range []string{"down", "up"} {
+		virtually(t, func(t *testing.T) {
+			to, conns := listen(t)
+			other, _ := listen(t)
+			mute := silence(t, "192.0.2.1:1")
+			var checks atomic.Int64
+			r := bare(t)
+			dial := r.connectFrom
+			r.connectFrom = func(ctx context.Context, from sock.Local, at netip.AddrPort) (net.Conn, error) {
+				if checks.Add(1); want == "up" { // slower than raceDelay
+					time.Sleep(raceDelay + 50*time.Millisecond)
+					at = netip.MustParseAddrPort(other)
+				}
+				return dial(ctx, from, at)
+			}
+			r.addresses(mute, to)
+			r.reload(across([]string{"test:1"}, `balance = "round-robin"`))
+			var waited string // of each session, whether it has waited
+			for range 30 {
+				began := time.Now()
+				client := r.dial("l")
+				next(t, conns)
+				waited += map[bool]string{false: ".", true: "w"}[time.Since(began) > 0]
+				reset(client)
+				time.Sleep(time.Second)
+			}
+			if got := r.Upstreams()[0]; got.State != want {
+				t.Errorf("it is %s after %d checks, want %s", got.State, checks.Load(), want)
+			}
+			if late := waited[20:]; strings.Contains(late, "w") != (want == "up") {
+				t.Errorf("%s: of the sessions, these have waited: %s", want, waited)
+			}
+			time.Sleep(10 * time.Second)
+			before := checks.Load()
+			if time.Sleep(time.Minute); want == "up" && checks.Load() > before {
+				t.Errorf("%d checks without a session", checks.Load()-before)
+			}
+		})
+	}
+}
+
 // An address that answers late wins if those after it do not answer.
 func TestLateAddressWins(t *testing.T) {
 	late, conns := listen(t)

@@ -11,7 +11,7 @@ import (
 )
 
 // A checker checks the addresses of a group, in a goroutine of its own: all of them if the
-// listener has health, and otherwise those that sessions could not reach, until they are back.
+// listener has health, and otherwise those that sessions could not reach, until they are back, and those in doubt.
 type checker struct{ stop context.CancelFunc }
 
 // startChecks starts the checker if there is something to check. mu is held.
@@ -55,7 +55,7 @@ func (g *Group) toCheck() (all []*Target) {
 	for _, e := range g.set.entries {
 		addrs := g.renew(e)
 		for _, t := range e.targets {
-			wanted := t.state != Up || g.set.checksAll() && slices.Contains(addrs, t.address)
+			wanted := t.state != Up || t.doubted || g.set.checksAll() && slices.Contains(addrs, t.address)
 			if wanted && !e.isBuiltin() && g.set.canDial(t.address) {
 				all = append(all, t)
 			}

@@ -166,6 +166,22 @@ func (t *Target) Failed(now time.Time, err error) {
 	g.startChecks()
 }
 
+// Doubted notes that a session has reached another address of the same host while this one did not answer. It may be
+// slow, and not dead. So if the group chooses, checks find out: they go on until one succeeds, or as many have failed as
+// take an address out. t may be nil.
+func (t *Target) Doubted() {
+	if t == nil {
+		return
+	}
+	g := t.group
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.set.chooses {
+		t.doubted = true
+		g.startChecks()
+	}
+}
+
 // TellsOfTarget reports whether an error says something of the address, and not of us.
 func TellsOfTarget(err error) bool {
 	if lacksMeans(err) { // a handshake, too, may fail by that

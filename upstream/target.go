@@ -30,6 +30,7 @@ type Target struct {
 	failures uint64    // attempts and checks that have failed
 	err      error     // of the last one
 	turn     int64     // what it has gained; see inWeightedTurn
+	doubted  bool      // no check has succeeded since Doubted
 	refusals int       // tries in a row that were refused; of an upstream of datagrams
 }
 
@@ -145,7 +146,7 @@ func (t *Target) checked(now time.Time, err error, rise, fall int) bool {
 			t.set(now, Down)
 		}
 	} else {
-		t.bad = 0
+		t.bad, t.doubted = 0, false
 		if t.good++; t.good >= rise && t.state != Up {
 			t.set(now, Up)
 		}
