@@ -47,6 +47,9 @@ func (t *tcpSession) reclassify(r *routes, gone map[*shaper.Class]bool) (settle 
 		if t.stage != ended {
 			t.relay.reroute(now, r, who, gone)
 		}
+		if t.stage == queued {
+			t.permit.bound()
+		}
 	})
 	return nil
 }

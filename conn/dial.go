@@ -27,6 +27,8 @@ type dialling struct {
 	clock  dialClock
 	race   race  // the attempts at earlier addresses
 	grace  alarm // ends the session of a client that has gone
+
+	waitsSince time.Time // when the wait for a permit began
 }
 
 // drive implements driver.

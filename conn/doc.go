@@ -23,8 +23,8 @@
 //	greeting     what the client says before the session begins
 //	forwarded    the one request that a client of an entry asks by a URL, and its answer
 //	failed       why an upstream could not be reached
-//	permit       what lets a session be open in its class (max_connections)
 //	classes      the classes of a session, at its start and after a reload
+//	permit       what lets a session be open in its class (max_connections)
 //	streams      the relay of bytes
 //	messages     the relay of messages, which the machine of package exchange decides
 //	lane         one direction of that relay

@@ -31,17 +31,27 @@ func (p *permit) acquire() bool {
 		p.taken()
 		return true
 	}
-	most := time.Duration(class.Policy().MaxWait)
-	switch {
-	case class.Messages().OverflowFor(t.conf.Protocol) == policy.Refuse:
-		if most == 0 {
+	t.dialling.waitsSince = time.Now()
+	p.bound()
+	return false
+}
+
+// bound bounds the wait, from its beginning on, as the class says now: a reload may have changed the class, or moved the session.
+func (p *permit) bound() {
+	t := p.session
+	class := t.up.flow.Class()
+	most, reason := time.Duration(class.Policy().MaxWait), stats.MaxWait
+	if class.Messages().OverflowFor(t.conf.Protocol) == policy.Refuse {
+		reason = stats.QueueFull
+		if most == 0 || most > reconnectGrace {
 			most = reconnectGrace
 		}
-		p.wait(min(most, reconnectGrace), stats.QueueFull)
-	case most > 0:
-		p.wait(most, stats.MaxWait)
 	}
-	return false
+	if most == 0 {
+		p.most.stop()
+		return
+	}
+	p.wait(time.Until(t.dialling.waitsSince.Add(most)), reason)
 }
 
 // wait ends the session if it has no permit when so much time has passed.

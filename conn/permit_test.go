@@ -2,6 +2,7 @@ package conn
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"shaper/policy"
@@ -183,6 +184,52 @@ func leavingTheQueueForAPermit(t *testing.T) {
 		first.Close()
 		upstream.Close()
 		r.open(conns)
+	}
+}
+
+// A session that waits for a permit does so for as long, from the beginning of its wait, as its class says after a reload that
+// changes the class or moves the session.
+func TestReloadBoundsTheWaitForAPermit(t *testing.T) {
+	for _, c := range []struct {
+		what, before, name, after string
+		waits                     time.Duration // since its beginning; 0: for ever
+		reason                    stats.Reason
+	}{
+		{"a bound where there was none", "", "c", `max_wait = "30s"`, 30 * time.Second, stats.MaxWait},
+		{"a bound that has passed", `max_wait = "1h"`, "c", `max_wait = "5s"`, 10 * time.Second, stats.MaxWait},
+		{"a longer one", `max_wait = "20s"`, "c", `max_wait = "40s"`, 40 * time.Second, stats.MaxWait},
+		{"none", `max_wait = "20s"`, "c", "", 0, 0},
+		{"another class", `max_wait = "1h"`, "d", `max_wait = "30s"`, 30 * time.Second, stats.MaxWait},
+		{"it refuses", "", "c", `overflow = "refuse"`, 10 * time.Second, stats.QueueFull},
+	} {
+		t.Run(c.what, virtual(func(t *testing.T) {
+			addr, conns := listen(t)
+			text := func(name, key string) string {
+				return class(name, fast, "max_connections = 1", key) + listener("l", "tcp", addr, name)
+			}
+			r := run(t, text("c", c.before))
+			r.open(conns)
+			began := time.Now()
+			send(t, r.dial("l"), "waits")
+			time.Sleep(10 * time.Second)
+			r.reload(text(c.name, c.after))
+			sessions := func() int { synctest.Wait(); return len(r.Sessions()) }
+			if c.waits == 0 {
+				if time.Sleep(time.Minute); sessions() != 2 {
+					t.Error("it does not wait for ever")
+				}
+				return
+			}
+			time.Sleep(c.waits - time.Since(began) - time.Millisecond)
+			if n := sessions(); n != 2 && time.Since(began) > 10*time.Second {
+				t.Errorf("after %v, %d sessions are open, want the one that waits, too", time.Since(began), n)
+			}
+			time.Sleep(time.Millisecond)
+			n, refused := sessions(), r.shaper.Class(c.name).Stats.Refused[c.reason].Items.Load()
+			if n != 1 || refused != 1 {
+				t.Errorf("after %v, %d sessions are open, and %d are counted as refused", time.Since(began), n, refused)
+			}
+		}))
 	}
 }
 
