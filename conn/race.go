@@ -3,6 +3,7 @@ package conn
 import (
 	"time"
 
+	"shaper/sock"
 	"shaper/upstream"
 )
 
@@ -122,6 +123,7 @@ func (r *rival) win() {
 	d.race.remove(r)
 	t.course.take(r.target.Address())
 	t.upstream.end, t.course.origin.number = r.release(), r.origin
+	t.upstream.end.Set(sock.Mark, int(t.server.marks.mark(t.up.flow.Class()))) // a reload may have changed it meanwhile
 	if err := t.upstream.watch(); err != nil {
 		d.attemptFailed(err)
 		return

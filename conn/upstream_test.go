@@ -314,6 +314,25 @@ func TestUnwatchedAddressFails(t *testing.T) {
 	})
 }
 
+// An attempt that wins has the mark of its class, also if a reload has changed that while another attempt was the present one.
+func TestMarkOfALateAddress(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		r := bare(t)
+		r.addresses(silence(t, "192.0.2.1:1"), silence(t, "192.0.2.2:1"))
+		r.reload(forward("test:1", fast))
+		r.dial("l")
+		time.Sleep(raceDelay + time.Millisecond)
+		r.marks.byClass.Store(&map[string]uint32{"c": 9})
+		r.sessions.remark()
+		r.look(func(t *tcpSession) { t.dialling.race.first.answered() })
+		r.look(func(one *tcpSession) {
+			if got := one.upstream.end.Get(sock.Mark); one.course.destination.Addr().String() != "192.0.2.1" || got != 9 {
+				t.Errorf("the mark towards %v is %d, want 9", one.course.destination, got)
+			}
+		})
+	})
+}
+
 // If two attempts of a race fail at once, both ask for the next address. The session tries it once.
 func TestNextAddressIsTriedOnce(t *testing.T) {
 	virtually(t, func(t *testing.T) {
