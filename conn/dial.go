@@ -101,7 +101,7 @@ func (d *dialling) queue() {
 		t.finish(stats.ByOperator)
 		return
 	}
-	d.search.addrs = append(d.search.addrs, d.race.end()...)
+	d.endRace()
 	if t.permit.acquire() {
 		d.tryAddress()
 	}

@@ -46,7 +46,8 @@ func (d *dialling) enterNext() {
 }
 
 // changeClasses puts the session into the classes of its destination. It reports whether the
-// upstream class has changed. The locks of the routes and of the session are held.
+// upstream class has changed. If not, it ends the attempts that go on: the classes of their addresses
+// may be others. The locks of the routes and of the session are held.
 func (d *dialling) changeClasses(now time.Time) bool {
 	t := d.session
 	before := t.up.flow.Class()
@@ -56,6 +57,7 @@ func (d *dialling) changeClasses(now time.Time) bool {
 	if t.up.flow.Class() != before {
 		return true
 	}
+	d.endRace()
 	t.copies.reopen(t) // its classes in the shadow may have changed
 	return false
 }

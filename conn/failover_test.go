@@ -566,6 +566,32 @@ func TestFailOverIsOneConnection(t *testing.T) {
 	}
 }
 
+// If a first rule by destination comes into force while addresses race, no attempt goes on beside one that obeys it: if it
+// won, the session would be in the class of another address. Its address is tried again, in its own class.
+func TestRaceEndsWithARuleByDestination(t *testing.T) {
+	virtually(t, func(t *testing.T) {
+		late := silence(t, "192.0.2.1:1")
+		r := bare(t)
+		r.addresses(late, "192.0.2.9:1", silence(t, "192.0.2.2:1"))
+		text := pair("tcp", []string{"test:1"}, class("first", fast), class("second", fast), `connect_timeout = "10s"`)
+		without, rule, _ := strings.Cut(text, "[[rule]]")
+		r.reload(without)
+		r.dial("l")
+		time.Sleep(raceDelay - time.Millisecond)
+		r.reload(without + "[[rule]]" + strings.Replace(rule, second, "192.0.2.1", 1))
+		time.Sleep(raceDelay + time.Millisecond) // the second one has refused, and the third is tried
+		r.look(func(one *tcpSession) {
+			if one.dialling.race.isOn() {
+				t.Errorf("beside %v another attempt goes on", one.course.destination)
+			}
+		})
+		time.Sleep(5 * time.Second) // the share of the third one
+		if got := r.Sessions()[0]; got.Class != "second" {
+			t.Errorf("towards the first one, the class is %s", got.Class)
+		}
+	})
+}
+
 // If a reload takes the listener and its class while addresses race, the session ends before it tries another one. An
 // address that takes too long has failed, although the session ends for another reason.
 func TestRaceEndsWithItsClass(t *testing.T) {

@@ -33,6 +33,9 @@ func (d *dialling) raceNext() {
 	})
 }
 
+// endRace ends the attempts beside the present one. Their addresses come last.
+func (d *dialling) endRace() { d.search.addrs = append(d.search.addrs, d.race.end()...) }
+
 // isOn reports whether an attempt goes on beside the present one.
 func (r *race) isOn() bool { return r.first != nil }
 
