@@ -1,6 +1,10 @@
 package fleet
 
-import "time"
+import (
+	"time"
+
+	"shaper/limit"
+)
 
 // A Lease asks for more before the last unit in hand has left.
 
@@ -126,7 +130,9 @@ func (l *Lease) amount(now time.Time, have, need int64, fits bool, rest items) (
 func (l *Lease) soonest(now time.Time, need int64) time.Time {
 	m := l.machine
 	at := l.paused.Add(-m.link.leadTime())
-	if need >= l.denied {
+	if believed := limit.After(l.takenAt, patience(m, l.keyed)); need >= l.denied && believed.Before(l.retry) {
+		at = latest(at, believed)
+	} else if need >= l.denied {
 		at = latest(at, l.retry)
 	}
 	switch m.class.Algorithm {
@@ -295,6 +301,7 @@ func (l *Lease) giveBack(now time.Time) (c Call, ok bool) {
 		c.Number = l.number
 	}
 	l.counts.Returned += b.remaining()
+	l.takenAt = time.Time{} // now there is more than the store has said
 	b.used = b.units
 	l.shift()
 	l.asked = true

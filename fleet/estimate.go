@@ -44,6 +44,9 @@ func (o outlook) expect(now time.Time, n int64) time.Time {
 	if class.Limit() == 0 {
 		return limit.Never // the share of the member is less than a unit
 	}
+	if l.wanted == 0 && !now.Before(limit.After(l.takenAt, patience(l.machine, l.keyed))) {
+		return now // the item that comes next asks
+	}
 	room, until := o.room(now)
 	from := now
 	if have, _ := l.inHand(now); n+1-max(have, 0) >= l.denied { // else nobody has been asked for so few since

@@ -68,7 +68,7 @@ func TestRareItemBesideLargeOnes(t *testing.T) {
 		}
 		s, rare := besideLarge(t, c)
 		rare.arrive(2*c.Window + time.Second)
-		s.run(20 * max(c.Window, time.Second))
+		s.run(30 * max(c.Window, time.Second))
 		if most, wait := c.Rate.Time(2*11)+50*time.Millisecond, slices.Max(rare.waits); wait > most || len(rare.waits) < 5 {
 			t.Errorf("%s: of %d rare items one waits for %v, at most %v", c.Name, len(rare.waits), wait, most)
 		}

@@ -165,10 +165,10 @@ func (l *Lease) Hold(now, until time.Time) {
 }
 
 // RefusedUntil returns until when a window has no room for an item of n units: the store has refused so many units, or
-// fewer, and said until when. If it has not, or if the units are in hand, the time has passed.
+// fewer, and said until when. If it has not, or if the units are in hand, or if that was said a while ago, the time has passed.
 func (l *Lease) RefusedUntil(now time.Time, n int64) (until time.Time) {
 	have, _ := l.inHand(now)
-	if l.machine.class.Algorithm == Slots || n-max(have, 0) < l.denied {
+	if l.machine.class.Algorithm == Slots || n-max(have, 0) < l.denied || !now.Before(limit.After(l.takenAt, patience(l.machine, l.keyed))) {
 		return until
 	}
 	return l.retry

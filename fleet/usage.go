@@ -1,6 +1,9 @@
 package fleet
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // A usage is how much of the window of a lease is used, as the store has said last. The member tells the store that with each
 // Take. If the store has lost what it knew, the member tells it once, even if it wants nothing. The argument recover is
@@ -46,4 +49,16 @@ func (u *usage) tell(now time.Time, class *Class, recover Stamp) (known int64, l
 		known = class.faded(known, lasts)
 	}
 	return known, lasts
+}
+
+// patience returns how long a member believes that a window has no more than the store has said last: others may give units back. Of
+// the keys of a class many may wait, so they ask less often if their windows are long.
+func patience(m *Machine, keyed bool) time.Duration {
+	switch {
+	case m.class.Algorithm == Slots, m.mode != FromStore:
+		return math.MaxInt64
+	case keyed:
+		return max(time.Second, m.class.Window/100)
+	}
+	return time.Second
 }

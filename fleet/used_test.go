@@ -210,3 +210,41 @@ func TestUnitsOfAWindowEndWithIt(t *testing.T) {
 		}
 	}
 }
+
+// TestGivenBackToAFullWindow has a member be refused until a window ends, and then units of that come back: of its own items, which have
+// cost less, or of another member. They leave at once or within a second, and so they are expected to, also if nothing has waited since.
+func TestGivenBackToAFullWindow(t *testing.T) {
+	for _, class := range daily(t) {
+		for _, waits := range []bool{true, false} {
+			a := use(t, class, 1000)
+			a.run(50*time.Millisecond, true)
+			l := a.m.Lease("")
+			l.Amend(a.now, l.tookAt, -100)
+			a.idle(200*time.Millisecond, true)
+			if at := l.Estimate(a.now, 0, 1); class.Algorithm != SlidingLog && at.After(a.now) { // of a log, only the last lease comes back
+				t.Errorf("%v: what has come back from the member itself is expected to leave in %v", class.Algorithm, at.Sub(a.now))
+			}
+			if left := a.run(50*time.Millisecond, true); class.Algorithm != SlidingLog && left < 100 {
+				t.Errorf("%v: %d units of 100 leave that have come back from the member itself", class.Algorithm, left)
+			}
+
+			a = use(t, class, 10)
+			got := a.store.Do(Stamp(a.now.UnixMicro()), &Call{Op: Take, Class: &class, Member: "n", Seq: 1, Number: 1, Wanted: 990, Need: 1, Grace: time.Hour})
+			a.run(50*time.Millisecond, true)
+			l = a.m.Lease("")
+			if until := l.RefusedUntil(a.now, 1); !until.After(a.now.Add(10 * time.Second)) {
+				t.Errorf("%v: a full window refuses for %v", class.Algorithm, until.Sub(a.now))
+			}
+			a.store.Do(Stamp(a.now.UnixMicro()), &Call{Op: Back, Class: &class, Member: "n", Seq: 2, Number: 2, Wanted: got.Units, From: got.First, Grace: time.Hour})
+			if !waits {
+				a.idle(1100*time.Millisecond, true)
+				if at := l.Estimate(a.now, 0, 1); at.After(a.now) || l.RefusedUntil(a.now, 1).After(a.now) {
+					t.Errorf("%v: what has come back from another member is expected to leave in %v", class.Algorithm, at.Sub(a.now))
+				}
+			}
+			if left := a.run(1100*time.Millisecond, true); left != int(got.Units) {
+				t.Errorf("%v: %d units of %d leave that have come back from another member", class.Algorithm, left, got.Units)
+			}
+		}
+	}
+}
