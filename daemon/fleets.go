@@ -70,6 +70,9 @@ func (s *fleets) enforce(stores map[string]store, classes []policy.Class) (all m
 	defer s.mu.Unlock()
 	s.stores = stores
 	maps.DeleteFunc(s.called, func(fleet string, _ calls) bool { _, is := stores[fleet]; return !is })
+	for _, one := range s.calling {
+		one.reach(stores)
+	}
 	memberships := map[string]*membership{}
 	for _, c := range classes {
 		if c.Shared == "" {

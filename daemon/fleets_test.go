@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"shaper/fleet"
+	"shaper/fleet/fleettest"
 	"shaper/policy"
 	"shaper/shaper"
 	"shaper/tests/trial"
@@ -207,6 +208,42 @@ func TestSetEndsTheMemberBefore(t *testing.T) {
 	if stay := len(s.fleets.stay); stay > 0 {
 		t.Errorf("%d members stay, although no class uses them", stay)
 	}
+}
+
+// A server gets another password, and closes the connections of the old one. After a reload with the new one, the members from before
+// can say that they leave: else the store holds their share back, and the new ones have none.
+func TestMembersLeaveWithANewPassword(t *testing.T) {
+	srv := fleettest.StartGuarded(t, "old")
+	password := filepath.Join(t.TempDir(), "password")
+	s := newFleets(func(string, string) {}, func(shaper.Member) bool { return false }, slog.New(slog.DiscardHandler))
+	defer s.close()
+	s.names.set(nil)
+	enforce := func(text string) *membership {
+		if err := os.WriteFile(password, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p := fleetPolicy(t, fmt.Sprintf("password_file = %q\n", password), "rate = \"20 messages/s\"\nheadroom = \"2%\"\n")
+		p.Fleets[0].Address = []string{srv.Addr}
+		stores, err := s.readStores(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, old := s.enforce(stores, p.Classes)
+		s.leave(old)
+		return all["acme"].(*membership)
+	}
+	hasAll := func(one *membership) {
+		t.Helper()
+		trial.Await(t, "the whole share", func() bool {
+			status, _ := one.members[0].Status()
+			return status.Share == 1
+		})
+	}
+	hasAll(enforce("old"))
+	srv.Do("CONFIG", "SET", "requirepass", "new")
+	srv.Password = "new"
+	srv.Do("CLIENT", "KILL", "TYPE", "normal")
+	hasAll(enforce("new"))
 }
 
 // The calls to a store are all that the process has made, also while a class says goodbye to its fleet and after that. A fleet that the

@@ -61,6 +61,16 @@ func (s *membership) Set(all []shaper.Limit) {
 	s.limits.Store(&all)
 }
 
+// reach makes the members reach their store as the policy now says, if that is still the store of a fleet: members that leave may have
+// to say so with the new password.
+func (s *membership) reach(stores map[string]store) {
+	if now, is := stores[s.store.conf.Name]; is && now.isServerOf(&s.store) {
+		for _, m := range s.members {
+			m.Reach(now.reach)
+		}
+	}
+}
+
 // pauseLike pauses the class as it was before a reload; nil: there was none. A limit that is new on the store knows of no pause.
 func (s *membership) pauseLike(was *membership) {
 	if was == nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +24,11 @@ type store struct {
 
 // same reports whether members of one store can stay where the policy has the other.
 func (s *store) same(o *store) bool { return s.print == o.print && reflect.DeepEqual(s.conf, o.conf) }
+
+// isServerOf reports whether what one store has is in the other one, too: they may differ in how they are reached.
+func (s *store) isServerOf(o *store) bool {
+	return s.conf.Sentinel == o.conf.Sentinel && s.conf.Prefix == o.conf.Prefix && slices.Equal(s.conf.Address, o.conf.Address)
+}
 
 // readStore reads the files that the section of a fleet names. The error joins one for each file,
 // which begins with the key of the policy.

@@ -291,6 +291,9 @@ func (m *Member) Peers(ctx context.Context) ([]Peer, error) {
 	return m.store.Peers(ctx, class)
 }
 
+// Reach makes the calls that connect from now on use another user, password and TLS; see Store.Reach.
+func (m *Member) Reach(as Config) { m.store.Reach(as) }
+
 // Name returns the name of the member.
 func (m *Member) Name() string { return m.machine.member }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -42,7 +43,7 @@ type Config struct {
 // connects again, to whatever server is the master then. If the server has closed a connection that was idle, the call
 // itself goes again, once: it has a number. Nothing else is repeated. A Store is safe for concurrent use.
 type Store struct {
-	conf Config
+	conf atomic.Pointer[Config]
 	room chan struct{} // holds a token for each call on its way
 
 	// mu guards the fields below.
@@ -64,7 +65,17 @@ func NewStore(conf Config) (*Store, error) {
 	if conf.Deadline == 0 {
 		conf.Deadline = defaultDeadline
 	}
-	return &Store{conf: conf, room: make(chan struct{}, maxConns), where: map[string]string{}}, nil
+	s := &Store{room: make(chan struct{}, maxConns), where: map[string]string{}}
+	s.conf.Store(&conf)
+	return s, nil
+}
+
+// Reach makes the calls that connect from now on use another user, password and TLS. All else of a Config stays.
+func (s *Store) Reach(as Config) {
+	conf := *s.conf.Load()
+	conf.Username, conf.Password, conf.TLS = as.Username, as.Password, as.TLS
+	conf.SentinelUsername, conf.SentinelPassword = as.SentinelUsername, as.SentinelPassword
+	s.conf.Store(&conf)
 }
 
 // Close closes the connections that no call uses. A later call connects again.
@@ -104,7 +115,8 @@ const patientTakes = 5
 // Do sends a call and returns the answer. It takes at most the deadline, a Ping or a Leave patientTakes of them. An error
 // means that the call may have been carried out or not.
 func (s *Store) Do(ctx context.Context, c *Call) (Reply, error) {
-	limit := s.conf.Deadline
+	conf := s.conf.Load()
+	limit := conf.Deadline
 	if c.Op == Ping || c.Op == Leave {
 		limit *= patientTakes
 	}
@@ -115,10 +127,10 @@ func (s *Store) Do(ctx context.Context, c *Call) (Reply, error) {
 	begun := time.Now()
 	err := s.on(ctx, c.Class.Name, func(conn *conn) (err error) {
 		at = conn.addr
-		r, err = conn.do(ctx, s.conf.Prefix, c)
+		r, err = conn.do(ctx, conf.Prefix, c)
 		return err
 	})
-	if err == nil && c.Op == Ping && time.Since(begun) > s.conf.Deadline/4 {
+	if err == nil && c.Op == Ping && time.Since(begun) > conf.Deadline/4 {
 		err = s.fill(ctx, at)
 	}
 	if err != nil {
@@ -146,7 +158,8 @@ func (s *Store) fill(ctx context.Context, addr string) error {
 
 // open opens a connection that the next call may use.
 func (s *Store) open(ctx context.Context, addr string) error {
-	conn, err := s.dial(ctx, addr, s.conf.Username, s.conf.Password)
+	conf := s.conf.Load()
+	conn, err := s.dial(ctx, addr, conf.Username, conf.Password)
 	if err != nil {
 		return err
 	}
@@ -166,10 +179,11 @@ func (s *Store) open(ctx context.Context, addr string) error {
 // Peers returns the members of a class, as the server knows them. It takes at most the deadline, and
 // changes nothing there.
 func (s *Store) Peers(ctx context.Context, class string) (all []Peer, err error) {
-	ctx, cancel := context.WithTimeout(ctx, s.conf.Deadline)
+	conf := s.conf.Load()
+	ctx, cancel := context.WithTimeout(ctx, conf.Deadline)
 	defer cancel()
 	err = s.on(ctx, class, func(conn *conn) (err error) {
-		all, err = conn.peers(ctx, s.conf.Prefix, class)
+		all, err = conn.peers(ctx, conf.Prefix, class)
 		return err
 	})
 	if err != nil {
@@ -255,7 +269,8 @@ func (s *Store) conn(ctx context.Context, class string) (*conn, error) {
 			return nil, err
 		}
 	}
-	return s.dial(ctx, at, s.conf.Username, s.conf.Password)
+	conf := s.conf.Load()
+	return s.dial(ctx, at, conf.Username, conf.Password)
 }
 
 // move notes where the cluster says that a class is.
@@ -275,7 +290,8 @@ func (s *Store) forget(class string) {
 
 // dial connects to a server.
 func (s *Store) dial(ctx context.Context, addr, user, password string) (*conn, error) {
-	remaining := s.conf.Deadline
+	conf := s.conf.Load()
+	remaining := conf.Deadline
 	if until, ok := ctx.Deadline(); ok {
 		remaining = max(time.Until(until), time.Millisecond)
 	}
@@ -283,20 +299,21 @@ func (s *Store) dial(ctx context.Context, addr, user, password string) (*conn, e
 		redis.DialUsername(user), redis.DialPassword(password),
 		redis.DialConnectTimeout(remaining), redis.DialReadTimeout(remaining), redis.DialWriteTimeout(remaining),
 	}
-	if s.conf.TLS != nil {
-		options = append(options, redis.DialUseTLS(true), redis.DialTLSConfig(s.conf.TLS), redis.DialTLSHandshakeTimeout(remaining))
+	if conf.TLS != nil {
+		options = append(options, redis.DialUseTLS(true), redis.DialTLSConfig(conf.TLS), redis.DialTLSHandshakeTimeout(remaining))
 	}
 	c, err := redis.DialContext(ctx, "tcp", addr, options...)
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: c, addr: addr, deadline: s.conf.Deadline}, nil
+	return &conn{Conn: c, addr: addr, deadline: conf.Deadline}, nil
 }
 
 // find returns the address of a server: what a sentinel says, or one of the addresses.
 func (s *Store) find(ctx context.Context) (string, error) {
-	addr := s.conf.Addresses[rand.IntN(len(s.conf.Addresses))]
-	if s.conf.Sentinel == "" {
+	conf := s.conf.Load()
+	addr := conf.Addresses[rand.IntN(len(conf.Addresses))]
+	if conf.Sentinel == "" {
 		return addr, nil
 	}
 	at, err := s.ask(ctx, addr)
@@ -305,7 +322,7 @@ func (s *Store) find(ctx context.Context) (string, error) {
 		return at, nil
 	case !errors.As(err, new(redis.Error)): // it has refused nothing
 		return "", fmt.Errorf("asking the sentinel %s: %w", addr, err)
-	case s.conf.SentinelPassword == "":
+	case conf.SentinelPassword == "":
 		return "", fmt.Errorf("asking the sentinel %s without a password: %w", addr, err)
 	}
 	return "", fmt.Errorf("asking the sentinel %s with the password for sentinels: %w", addr, err)
@@ -313,15 +330,16 @@ func (s *Store) find(ctx context.Context) (string, error) {
 
 // ask asks a sentinel for the address of the master.
 func (s *Store) ask(ctx context.Context, sentinel string) (string, error) {
-	conn, err := s.dial(ctx, sentinel, s.conf.SentinelUsername, s.conf.SentinelPassword)
+	conf := s.conf.Load()
+	conn, err := s.dial(ctx, sentinel, conf.SentinelUsername, conf.SentinelPassword)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	at, err := redis.Strings(redis.DoContext(conn.Conn, ctx, "SENTINEL", "get-master-addr-by-name", s.conf.Sentinel))
+	at, err := redis.Strings(redis.DoContext(conn.Conn, ctx, "SENTINEL", "get-master-addr-by-name", conf.Sentinel))
 	switch {
 	case errors.Is(err, redis.ErrNil):
-		return "", fmt.Errorf("it knows no master %q", s.conf.Sentinel)
+		return "", fmt.Errorf("it knows no master %q", conf.Sentinel)
 	case err != nil:
 		return "", err
 	case len(at) != 2:

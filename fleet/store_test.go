@@ -216,7 +216,9 @@ func TestStoreWithReplica(t *testing.T) {
 		t.Errorf("the store sees %d replicas, want 1", c.server().replicas)
 	}
 	replica.Signal(syscall.SIGSTOP)
-	c.store.conf.Deadline, c.server().deadline = time.Second, time.Second
+	conf := *c.store.conf.Load()
+	conf.Deadline, c.server().deadline = time.Second, time.Second
+	c.store.conf.Store(&conf)
 	for _, op := range []Op{Take, Ping} {
 		_, err := c.store.Do(context.Background(), c.call(op, 1))
 		if err == nil || !strings.Contains(err.Error(), "no replica") && !errors.Is(err, context.DeadlineExceeded) && !os.IsTimeout(errors.Unwrap(err)) {
