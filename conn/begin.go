@@ -114,6 +114,9 @@ func (a admission) begin() {
 		if !t.watchClient() {
 			return
 		}
+		if t.dialling.clientLeaves(); t.stage == ended { // no event follows if it has left during its greeting
+			return
+		}
 		t.dialling.queue()
 		if t.stage == queued { // it waits for a permit, perhaps until the address is stale
 			t.dialling.search.forget(&t.course)

@@ -131,6 +131,28 @@ func TestResetBeforeHeader(t *testing.T) {
 	})
 }
 
+// A client that leaves right behind its header, so that the session sees both at once, waits for no permit.
+func TestLeavesBehindItsHeader(t *testing.T) {
+	for what, leave := range map[string]func(tcpConn){"fin": func(c tcpConn) { c.CloseWrite() }, "reset": reset} {
+		t.Run(what, virtual(func(t *testing.T) {
+			upstream, conns := listen(t)
+			r := run(t, class("c", "1 connections/h", "max_connections = 1", `overflow = "wait"`)+listener("l", "tcp", upstream, "c", accepting))
+			header := string(teller.AppendLine(nil))
+			first := r.dial("l")
+			send(t, first, header)
+			next(t, conns)
+			second := r.dial("l")
+			trial.Await(t, "it has begun", func() bool { return len(r.Sessions()) == 2 })
+			r.one().do(func(*tcpSession) { // so the poller waits for the first session meanwhile
+				send(t, first, "x")
+				send(t, second, header)
+				leave(second)
+			})
+			r.awaitEndOf(stats.Aborted, 1)
+		}))
+	}
+}
+
 // The header comes before TLS, on both sides.
 func TestProxyAndTLS(t *testing.T) {
 	a := newAuthority(t)
