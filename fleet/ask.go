@@ -28,8 +28,8 @@ func (l *Lease) poll(now time.Time) (c Call, ok bool) {
 		return c, true
 	}
 	owes := m.mode == FromStore && l.spent.owes(now)
-	if owes && !m.link.informed() {
-		return c, false // a beat comes first: it says which window is open, and whether the store has lost what it knew
+	if m.mode == FromStore && (m.link.joined.IsZero() || owes && !m.link.informed()) {
+		return c, false // a beat comes first: it says what the store's clock is, which window is open, and whether the store has lost what it knew
 	}
 	if m.mode == FromStore && (l.usage.isNews(now, m.recover) || l.giveUp()) || owes && !now.Before(m.recovered) {
 		return l.take(now, 0, l.needed()), true

@@ -74,14 +74,14 @@ func (a *absence) entrust(now time.Time, l *Lease) (c Call, ok bool) {
 	return Call{Op: Keep, Class: m.current, Key: l.key, Member: m.member, Wanted: d.Units, Lasts: d.Until.Sub(now), at: now}, true
 }
 
-// wakeDebtors makes the leases look again whose debts the store has yet to hear of: it answers now. A lease whose debt
-// counts no more forgets it.
-func (a *absence) wakeDebtors(now time.Time) {
-	if a.machine.owing == 0 {
+// wakeWaiting makes the leases look again that wait for an answer of the store: those whose debts it has yet to hear of or, if the member is a
+// newcomer, all. A lease whose debt counts no more forgets it.
+func (a *absence) wakeWaiting(now time.Time, newcomer bool) {
+	if a.machine.owing == 0 && !newcomer {
 		return
 	}
 	for _, l := range a.machine.leases {
-		if len(l.spent) > 0 {
+		if newcomer || len(l.spent) > 0 {
 			a.machine.wake(l, now)
 		}
 	}

@@ -224,7 +224,7 @@ func (m *Machine) Answer(now time.Time, c *Call, r *Reply) {
 	if m.class.Algorithm == Slots && c.Seq > 0 && k.known.IsZero() && r.Share > 0 {
 		k.fenced = true // who had the name before may have used this share, and the store does not know
 	}
-	informed := k.informed()
+	informed, joined := k.informed(), !k.joined.IsZero()
 	usable := k.answered(now, c, r)
 	m.heed(r) // also if answers take too long: others may let them take longer now
 	if k.vague(now) {
@@ -240,7 +240,7 @@ func (m *Machine) Answer(now time.Time, c *Call, r *Reply) {
 		m.testify(now, r)
 	}
 	if !informed {
-		m.absence.wakeDebtors(now)
+		m.absence.wakeWaiting(now, !joined)
 	}
 	if l := m.leases[c.Key]; l != nil && (c.Op == Take || c.Op == Back) {
 		deliver(now, l, c, r, usable)

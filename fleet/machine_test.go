@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"shaper/limit"
 	"shaper/tests/trial"
 )
 
@@ -300,9 +301,10 @@ func (s *sim) shares() (text string) {
 	return text
 }
 
-// TestNewcomerUsesNothingAskedBefore has the first Take of a member on its way beside its first Beat. A newcomer does not know
-// whether the store's clock has just jumped. So it uses nothing that it asked for before it knew that clock.
-func TestNewcomerUsesNothingAskedBefore(t *testing.T) {
+// TestNewcomerAsksWhenItKnowsTheClock has a member come for which items wait. It does not know whether the store's clock has just jumped, so it
+// could use nothing that it asks for before it knows that clock: the first call is a beat, and the first slot comes when all slots that
+// were granted before have ended.
+func TestNewcomerAsksWhenItKnowsTheClock(t *testing.T) {
 	m, err := NewMachine(classNamed(t, "fast"), "m", Fallback{}, 1, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -312,17 +314,21 @@ func TestNewcomerUsesNothingAskedBefore(t *testing.T) {
 	model.Do(Stamp(now.UnixMicro())-1_000_000, &Call{Op: Beat, Class: m.current, Member: "other", Seq: 1, Grace: time.Hour}) // its fence is over
 	l := m.Lease("")
 	l.Want(now, 100, 1)
-	var calls []Call
-	for c, ok := m.Poll(now); ok; c, ok = m.Poll(now) {
-		calls = append(calls, c)
-	}
-	if len(calls) != 2 {
-		t.Fatalf("there are %d calls", len(calls))
-	}
-	for i := range calls {
-		r := model.Do(Stamp(now.UnixMicro()), &calls[i])
-		now = now.Add(time.Millisecond)
-		m.Answer(now, &calls[i], &r)
+	for begin := now; l.Next(now, 0, 1) == limit.Never; now = now.Add(time.Millisecond) {
+		var calls []Call
+		for c, ok := m.Poll(now); ok; c, ok = m.Poll(now) {
+			calls = append(calls, c)
+		}
+		if now.Equal(begin) && (len(calls) != 1 || calls[0].Op != Beat) {
+			t.Fatalf("the first calls are %+v", calls)
+		}
+		for i := range calls {
+			r := model.Do(Stamp(now.UnixMicro()), &calls[i])
+			m.Answer(now.Add(time.Microsecond), &calls[i], &r)
+		}
+		if now.Sub(begin) > time.Second {
+			t.Fatal("it gets nothing")
+		}
 	}
 	if at := l.Next(now, 0, 1); at.Before(m.link.ready(m.class.timing())) {
 		t.Errorf("an item leaves %v after the newcomer knows the clock, want %v", at.Sub(m.link.joined), m.link.ready(m.class.timing()).Sub(m.link.joined))

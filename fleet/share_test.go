@@ -124,6 +124,10 @@ func TestShareOfTwoCallsAtOnce(t *testing.T) {
 		}
 	}
 	a, b := members[0], members[1]
+	join, _ := a.Poll(now)
+	joined := do(&join)
+	a.Answer(now, &join, &joined)
+	now = now.Add(2 * time.Second)
 	a.Lease("").Want(now, 5, 1)
 	first, _ := a.Poll(now)
 	second, ok := a.Poll(now)
