@@ -18,6 +18,7 @@ type conn struct {
 	redis.Conn
 	addr     string
 	deadline time.Duration
+	isNode   bool // it has to be that of a node of a cluster
 	calls    int64
 	wasIdle  bool // it was open before the call that uses it
 
@@ -102,12 +103,14 @@ const (
 	lookAgain = time.Second
 )
 
-// look learns which process the server is, and how many replicas it has.
+// look learns which process the server is, and how many replicas it has. It fails if the server is no node of a cluster and should be
+// one: else each member would use another of several servers, and all together more than the limit.
 func (c *conn) look(ctx context.Context) error {
 	info, err := redis.String(redis.DoContext(c.Conn, ctx, "INFO"))
 	if err != nil {
 		return err
 	}
+	cluster := false
 	c.id, c.replicas = "", 0
 	c.refresh = time.Now().Add(lookEvery)
 	for line := range strings.Lines(info) {
@@ -117,6 +120,8 @@ func (c *conn) look(ctx context.Context) error {
 		case "connected_slaves":
 			connected, _ := strconv.Atoi(value)
 			c.replicas += connected
+		case "cluster_enabled":
+			cluster = value == "1"
 		default:
 			if isCopying(key, value) {
 				c.replicas--
@@ -126,6 +131,9 @@ func (c *conn) look(ctx context.Context) error {
 	}
 	if c.id == "" {
 		return errors.New("INFO names no run_id")
+	}
+	if c.isNode && !cluster {
+		return fmt.Errorf("%s is no node of a cluster, and several addresses without sentinel are those of a cluster", c.addr)
 	}
 	return nil
 }

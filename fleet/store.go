@@ -306,7 +306,7 @@ func (s *Store) dial(ctx context.Context, addr, user, password string) (*conn, e
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: c, addr: addr, deadline: conf.Deadline}, nil
+	return &conn{Conn: c, addr: addr, deadline: conf.Deadline, isNode: len(conf.Addresses) > 1 && conf.Sentinel == ""}, nil
 }
 
 // find returns the address of a server: what a sentinel says, or one of the addresses.

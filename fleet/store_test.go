@@ -167,6 +167,27 @@ func TestStoreRefuses(t *testing.T) {
 	}
 }
 
+// TestStoreOfServersThatAreNoCluster has two servers, as somebody writes "for safety": each member would use another one. Nor is such a
+// server used that stands among the nodes of a cluster.
+func TestStoreOfServersThatAreNoCluster(t *testing.T) {
+	t.Parallel()
+	class := &Class{Name: "a", Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}
+	alone, other, node := fleettest.StartRedis(t), fleettest.StartRedis(t), fleettest.StartCluster(t, 1, false)[0]
+	for _, addrs := range [][]string{{alone.Addr, other.Addr}, {alone.Addr, node.Addr}} {
+		c := newCaller(t, Config{Addresses: addrs}, class)
+		for range 20 { // each call finds one of them by chance
+			_, err := c.store.Do(context.Background(), c.call(Beat, 0))
+			switch text := fmt.Sprint(err); {
+			case err == nil && c.server().addr != node.Addr:
+				t.Fatalf("of %v, %s is used", addrs, c.server().addr)
+			case err != nil && !strings.HasSuffix(text, " is no node of a cluster, and several addresses without sentinel are those of a cluster"):
+				t.Fatalf("a beat returns %v", err)
+			}
+			c.store.Close()
+		}
+	}
+}
+
 // An error of a sentinel names it, and says that it gets no password: the policy may have one, which is for the server.
 func TestStoreNamesTheSentinel(t *testing.T) {
 	srv := fleettest.StartRedis(t)
