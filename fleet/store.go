@@ -264,10 +264,7 @@ func (s *Store) conn(ctx context.Context, class string) (*conn, error) {
 	}
 	s.mu.Unlock()
 	if at == "" {
-		var err error
-		if at, err = s.find(ctx); err != nil {
-			return nil, err
-		}
+		return s.search(ctx)
 	}
 	conf := s.conf.Load()
 	return s.dial(ctx, at, conf.Username, conf.Password)
@@ -309,13 +306,40 @@ func (s *Store) dial(ctx context.Context, addr, user, password string) (*conn, e
 	return &conn{Conn: c, addr: addr, deadline: conf.Deadline, isNode: len(conf.Addresses) > 1 && conf.Sentinel == ""}, nil
 }
 
-// find returns the address of a server: what a sentinel says, or one of the addresses.
-func (s *Store) find(ctx context.Context) (string, error) {
+// search connects to a server: to what a sentinel says, or to one of the addresses.
+func (s *Store) search(ctx context.Context) (*conn, error) {
 	conf := s.conf.Load()
-	addr := conf.Addresses[rand.IntN(len(conf.Addresses))]
 	if conf.Sentinel == "" {
-		return addr, nil
+		return firstOf(conf.Addresses, func(addr string) (*conn, error) { return s.dial(ctx, addr, conf.Username, conf.Password) })
 	}
+	at, err := firstOf(conf.Addresses, func(sentinel string) (string, error) { return s.find(ctx, sentinel) })
+	if err != nil {
+		return nil, err
+	}
+	return s.dial(ctx, at, conf.Username, conf.Password)
+}
+
+// firstOf returns what a function returns for one of several addresses, by chance. While nobody is there, it goes on with the next:
+// that costs no time, and what a server has to say is not lost.
+func firstOf[T any](addrs []string, reach func(addr string) (T, error)) (found T, err error) {
+	for _, i := range rand.Perm(len(addrs)) {
+		if found, err = reach(addrs[i]); !isAbsent(err) {
+			break
+		}
+	}
+	return found, err
+}
+
+// isAbsent reports whether a call has failed because nobody is at an address. A server that does not answer in time may be there, and
+// leaves no time for another one.
+func isAbsent(err error) bool {
+	var e *net.OpError
+	return errors.As(err, &e) && e.Op == "dial" && !e.Timeout()
+}
+
+// find returns what a sentinel says of the address of the master.
+func (s *Store) find(ctx context.Context, addr string) (string, error) {
+	conf := s.conf.Load()
 	at, err := s.ask(ctx, addr)
 	switch {
 	case err == nil:

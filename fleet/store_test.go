@@ -188,14 +188,35 @@ func TestStoreOfServersThatAreNoCluster(t *testing.T) {
 	}
 }
 
-// An error of a sentinel names it, and says that it gets no password: the policy may have one, which is for the server.
+// An error of a sentinel names it, and says that it gets no password: the policy may have one, which is for the server. Another sentinel,
+// which is gone, does not hide the error.
 func TestStoreNamesTheSentinel(t *testing.T) {
 	srv := fleettest.StartRedis(t)
 	class := &Class{Name: "a", Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}
-	c := newCaller(t, Config{Addresses: []string{srv.Addr}, Sentinel: "main", Deadline: 5 * time.Second}, class)
-	_, err := c.store.Do(context.Background(), c.call(Ping, 0))
-	if want := "fleet: ping: asking the sentinel " + srv.Addr + " without a password: ERR unknown command"; err == nil || !strings.HasPrefix(err.Error(), want) {
-		t.Errorf("a ping returns %v, want %s", err, want)
+	c := newCaller(t, Config{Addresses: []string{srv.Addr, "127.0.0.1:" + fleettest.FreePort(t)}, Sentinel: "main", Deadline: 5 * time.Second}, class)
+	for range 20 { // each call begins with one of them by chance
+		_, err := c.store.Do(context.Background(), c.call(Ping, 0))
+		if want := "fleet: ping: asking the sentinel " + srv.Addr + " without a password: ERR unknown command"; err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Fatalf("a ping returns %v, want %s", err, want)
+		}
+	}
+}
+
+// TestStoreWithDeadNodes finds the one node of a cluster that is there, in the same call. If none is there, the call fails.
+func TestStoreWithDeadNodes(t *testing.T) {
+	t.Parallel()
+	node := fleettest.StartCluster(t, 1, false)[0]
+	class := &Class{Name: "a", Rate: mustRate(t, "1000 messages/s"), Late: time.Millisecond}
+	c := newCaller(t, Config{Addresses: []string{"127.0.0.1:" + fleettest.FreePort(t), node.Addr, "127.0.0.1:" + fleettest.FreePort(t)}}, class)
+	for range 20 { // each call begins with one of them by chance
+		if _, err := c.store.Do(context.Background(), c.call(Beat, 0)); err != nil {
+			t.Fatal(err)
+		}
+		c.store.Close()
+	}
+	node.Kill()
+	if _, err := c.store.Do(context.Background(), c.call(Beat, 0)); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a beat without any node returns %v", err)
 	}
 }
 
