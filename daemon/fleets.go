@@ -304,7 +304,7 @@ func (s *fleets) join(class string, of store, all []shaper.Limit) *membership {
 			panic(fmt.Sprintf("daemon: joining the fleet of class %s: %v", class, err))
 		}
 		one.members[i].Watch(func(was, is fleet.Status, err error) {
-			if is.Mode != was.Mode {
+			if is.Mode != was.Mode || err != nil {
 				s.logMode(one, i, is.Mode, err)
 			}
 			if is.Shortest != was.Shortest || is.Longest != was.Longest {
@@ -316,7 +316,7 @@ func (s *fleets) join(class string, of store, all []shaper.Limit) *membership {
 	return one
 }
 
-// logMode logs that the budget of a class comes from somewhere else than before.
+// logMode logs that the budget of a class comes from somewhere else than before, or that the store is away for another reason.
 func (s *fleets) logMode(one *membership, i int, mode fleet.Mode, err error) {
 	args := []any{"class", one.class, "limit", one.limit(i).Rate.String(), "fleet", one.store.conf.Name, "mode", mode.String()}
 	switch mode {

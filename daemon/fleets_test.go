@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -286,6 +287,38 @@ func TestCallsNeverGoBack(t *testing.T) {
 	s.leaving.Wait()
 	if len(s.called) > 0 {
 		t.Errorf("of a fleet that is gone, there are %v", s.called)
+	}
+}
+
+// TestLogOfAStoreThatIsAway has nobody at the address of a store, and then a server that refuses all. The log has each cause once.
+func TestLogOfAStoreThatIsAway(t *testing.T) {
+	log, logger := trial.NewLog()
+	s := newFleets(func(string, string) {}, func(shaper.Member) bool { return false }, logger)
+	defer s.close()
+	p, addr := fleetPolicy(t, "", "rate = \"20 messages/s\""), "127.0.0.1:"+fleettest.FreePort(t)
+	all, _ := s.enforce(map[string]store{"prod": {conf: p.Fleets[0], reach: fleet.Config{Addresses: []string{addr}}}}, p.Classes)
+	goesOn := func(cause string) {
+		trial.Await(t, "the log has "+cause, func() bool { return strings.Contains(log.String(), cause) })
+		failed := all["acme"].(*membership).calls().failed
+		trial.Await(t, "more calls fail", func() bool { return all["acme"].(*membership).calls().failed >= failed+5 })
+	}
+	goesOn("connection refused")
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			io.WriteString(c, "-DENIED to all\r\n")
+			defer c.Close()
+		}
+	}()
+	goesOn("DENIED")
+	for _, cause := range []string{"connection refused", "DENIED"} {
+		if n := strings.Count(log.String(), cause); n != 1 {
+			t.Errorf("the log has %q %d times:\n%s", cause, n, log.String())
+		}
 	}
 }
 

@@ -2,7 +2,9 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,8 +36,9 @@ type Member struct {
 	sleeps   time.Time                       // when the loop looks again by itself
 	pending  int                             // calls that have not ended
 	told     []string                        // keys of the leases that have changed
-	watch    func(was, is Status, err error) // is told of another mode, and of other deadlines; nil: nobody is
+	watch    func(was, is Status, err error) // see Watch; nil: nobody is told
 	seen     Status                          // that watch was told last
+	causes   []string                        // why the store is away, as watch was told
 	failed   error                           // why the store is away; nil: it is not
 	total    int64                           // calls so far
 	failures int64                           // of these
@@ -179,8 +182,8 @@ func (m *Member) poll() time.Duration {
 }
 
 // Watch makes the Member call a function, without locks, when the budget comes from somewhere else than
-// before, and when the deadlines of the members change: with what held, what holds, and why the store is
-// away. Call it right after Join.
+// before, when the deadlines of the members change, and when the store is away for another reason than any that the
+// function has heard: with what held, what holds, and why the store is away if the mode or that is new. Call it right after Join.
 func (m *Member) Watch(watch func(was, is Status, err error)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -190,16 +193,47 @@ func (m *Member) Watch(watch func(was, is Status, err error)) {
 // tellAll calls watch and tell for all that has changed. No lock is held.
 func (m *Member) tellAll() {
 	m.mu.Lock()
-	keys, watch, was, err := m.told, m.watch, m.seen, m.failed
+	keys, watch, was := m.told, m.watch, m.seen
 	is := m.machine.Status(time.Now())
+	err := m.news(was.Mode, is.Mode)
 	m.told, m.seen = nil, is
 	m.mu.Unlock()
-	if same := is.Mode == was.Mode && is.Shortest == was.Shortest && is.Longest == was.Longest; !same && watch != nil {
+	if same := is.Mode == was.Mode && is.Shortest == was.Shortest && is.Longest == was.Longest && err == nil; !same && watch != nil {
 		watch(was, is, err)
 	}
 	for _, key := range keys {
 		m.tell(key)
 	}
+}
+
+// maxCauses is how many causes watch hears of while the store is away: some errors have a time in their text, and so are new each time.
+const maxCauses = 8
+
+// news returns why the store is away, if the mode or the cause is new. The caller holds mu.
+func (m *Member) news(was, is Mode) error {
+	if is == FromStore {
+		m.causes = nil
+	}
+	if is == FromStore || m.failed == nil {
+		return nil
+	}
+	cause := causeOf(m.failed)
+	isNew := len(m.causes) < maxCauses && !slices.Contains(m.causes, cause)
+	if isNew {
+		m.causes = append(m.causes, cause)
+	}
+	if isNew || is != was {
+		return m.failed
+	}
+	return nil
+}
+
+// causeOf returns the innermost error of a call: those around it say which call and which connection it was, and differ each time.
+func causeOf(err error) string {
+	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
+		err = inner
+	}
+	return err.Error()
 }
 
 // send sends calls, one after the other. Several goroutines run it, so that no call waits for the answer of
