@@ -71,6 +71,7 @@ const (
 	needsOwnState   = "each shaper needs a file of its own"
 	needsStateDir   = "make its directory, writable for the user that runs shaper, or set daemon.state; the unit in systemd/ makes /var/lib/shaper with StateDirectory="
 	needsStateFile  = "the path of a file, which shaper makes, in a directory that it may write to"
+	needsNoFile     = "move that file away, or set daemon.state to the path of another; without one, classes start as if nothing had left"
 	needsPEM        = "a PEM file: a certificate followed by those that lead to its authority, or the private key of the certificate"
 	needsUsers      = "a file that the user of shaper can read, with lines NAME:HASH of argon2id or bcrypt, as `htpasswd -nB NAME` prints them"
 	needsPassword   = "the path of a file whose first line is the password, and not the password itself; a relative path begins at the directory of the policy file"
@@ -170,8 +171,10 @@ func remedyState(err error) string {
 	switch {
 	case errors.Is(err, state.ErrInUse):
 		return needsOwnState
-	case errors.Is(err, state.ErrNoFile):
+	case errors.Is(err, state.ErrNoFile), errors.Is(err, state.ErrForeign):
 		return needsStateFile
+	case errors.As(err, new(*os.LinkError)):
+		return needsNoFile
 	}
 	return needsStateDir
 }
@@ -214,14 +217,14 @@ func CheckFiles(p *policy.Policy) (warnings policy.Errors, err error) {
 	return warnings, nil
 }
 
-// checkState adds what is wrong with the state file of a policy. If the path leads to something else than a file, the
-// policy has failed. All else is only dubious: whoever starts shaper may make the directory, or may write to it.
+// checkState adds what is wrong with the state file of a policy. If the path leads to something else than a file, or to a
+// file that shaper has not written, the policy has failed. All else is only dubious: whoever starts shaper may make the directory, or may write to it.
 func checkState(p *policy.Policy, dubious, failed *unusable) {
 	path := stateFile(p.Daemon.State)
 	if path == "" {
 		return
 	}
-	if err := state.Check(path); errors.Is(err, state.ErrNoFile) {
+	if err := state.Check(path); errors.Is(err, state.ErrNoFile) || errors.Is(err, state.ErrForeign) {
 		failed.add("daemon.state", err)
 	} else {
 		dubious.add("daemon.state", err)

@@ -94,6 +94,8 @@ func TestRemedyOfASectionCalledTLS(t *testing.T) {
 		{"daemon.state", missing, needsStateDir},
 		{"daemon.state", state.ErrInUse, needsOwnState},
 		{"daemon.state", state.ErrNoFile, needsStateFile},
+		{"daemon.state", state.ErrForeign, needsStateFile},
+		{"daemon.state", &os.LinkError{Op: "link", Old: "/x", New: "/x.damaged", Err: syscall.EPERM}, needsNoFile},
 		{"fleet.tls.password_file", missing, needsPassword},
 		{"fleet.tls.sentinel_password_file", missing, needsPassword},
 		{"fleet.tls.tls.ca", missing, needsFile},

@@ -2,6 +2,7 @@ package state
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -33,6 +34,7 @@ type File struct {
 	id    string        // that the last process had and this one may have, or has; see ID
 	found []limit.Lease // what the last process has kept
 	fault error         // why what was found cannot be trusted
+	aside string        // the other name of a file that cannot be trusted; "": none
 
 	claimed bool // the lock file has the ID; only who opens the file uses it
 
@@ -69,7 +71,8 @@ const closePatience = 10 * time.Second
 
 // Open takes the file at path for this process, and reads what the last process has kept. The
 // error is ErrInUse if another process uses the file, or says why its directory or the file
-// cannot be used. Nothing is written before Start.
+// cannot be used. If the file cannot be trusted, Open gives it another name: no write must destroy
+// it. Nothing is written before Start.
 func Open(path string, o Options) (*File, error) {
 	o.Clock = o.Clock.orSystem()
 	if o.disk == nil {
@@ -88,11 +91,27 @@ func Open(path string, o Options) (*File, error) {
 			f.id = last.id
 		}
 	}
-	if faulty := (*fs.PathError)(nil); errors.As(f.fault, &faulty) && faulty.Op == "open" {
+	if err := f.keepFault(); err != nil {
 		f.unlock()
-		return nil, f.fault
+		return nil, err
 	}
 	return f, nil
+}
+
+// keepFault sets a file aside that cannot be trusted. The error says why the file cannot be used. A second name that
+// cannot be made because the disk is full or faulty is not worth a start.
+func (f *File) keepFault() (err error) {
+	if faulty := (*fs.PathError)(nil); f.fault == nil || errors.As(f.fault, &faulty) && faulty.Op == "open" {
+		return f.fault
+	}
+	f.aside, err = setAside(f.path, f.Clock.Wall())
+	switch {
+	case isOfDisk(err):
+		f.Log.Error("cannot keep the damaged state file", "file", f.path, "err", err)
+	case err != nil:
+		return fmt.Errorf("the state file is damaged (%w), and it cannot be kept: %w", f.fault, err)
+	}
+	return nil
 }
 
 // Found returns what the last process has kept, in times of this process; nothing if there is
@@ -115,7 +134,12 @@ func (f *File) ID() string {
 func (f *File) Path() string { return f.path }
 
 // Discard gives up a file that was opened and not started.
-func (f *File) Discard() { f.unlock() }
+func (f *File) Discard() {
+	if f.aside != "" {
+		os.Remove(f.aside) // the file still has its own name
+	}
+	f.unlock()
+}
 
 func (f *File) unlock() {
 	if f.lock != nil {
@@ -123,16 +147,10 @@ func (f *File) unlock() {
 	}
 }
 
-// Start begins to write. The first write has all that was asked before. If the file that was
-// found cannot be trusted, Start keeps it under another name.
+// Start begins to write. The first write has all that was asked before.
 func (f *File) Start() {
 	if f.fault != nil {
-		aside, err := setAside(f.path, f.Clock.Wall())
-		if err != nil {
-			f.Log.Error("cannot keep the damaged state file", "file", f.path, "err", err)
-			aside = ""
-		}
-		f.Log.Error("the state file is damaged: classes start as if their budgets had just been used", "file", f.path, "err", f.fault, "kept_as", aside)
+		f.Log.Error("the state file is damaged: classes start as if their budgets had just been used", "file", f.path, "err", f.fault, "kept_as", f.aside)
 	}
 	f.found, f.dirty = nil, true
 	f.rouse()

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -307,6 +308,67 @@ func TestDamagedFile(t *testing.T) {
 		t.Error("the next process does not trust the new file")
 	}
 	f.Discard()
+}
+
+// A file that another program has written is no state file: nobody may replace it. One of shaper's that was cut anywhere, or
+// of which zeros are left, is damaged.
+func TestForeignFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	whole := encode(start, written, slices.Values(someLeases()))
+	for n := range whole {
+		if err := os.WriteFile(path, whole[:n], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, _ := open(t, path)
+		if _, trusted := f.Found(); trusted {
+			t.Errorf("a file cut at byte %d is trusted", n)
+		}
+		f.Discard()
+	}
+	for text, want := range map[string]error{
+		"[daemon]\nstate = \"shaper.toml\"\n": ErrForeign, "me:$2y$10$x\n": ErrForeign, "shaper stat": nil, "shaper.": ErrForeign,
+		"shaper state 2\n\x02": nil, "\x00\x00\x00": nil, strings.Repeat("\x00", 100): nil, strings.Repeat("\x00", 10) + "text": ErrForeign,
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := Open(path, Options{})
+		if checked := Check(path); !errors.Is(err, want) || !errors.Is(checked, want) {
+			t.Errorf("%q: Open says %v, and Check %v, want %v", text, err, checked, want)
+		}
+		if err == nil {
+			f.Discard()
+		}
+		if kept, _ := os.ReadFile(path); string(kept) != text {
+			t.Errorf("%q has become %q", text, kept)
+		}
+	}
+	if aside, _ := filepath.Glob(path + ".damaged-*"); len(aside) > 0 {
+		t.Errorf("nothing was started, and there are %v", aside)
+	}
+}
+
+// A damaged file that cannot get another name, here because that is too long, is not replaced.
+func TestDamagedFileThatCannotBeKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), strings.Repeat("s", 240))
+	data := encode(start, written, slices.Values(someLeases()))
+	data[len(data)/2] ^= 1
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the first one has given up its lock
+		f, err := Open(path, Options{Log: slog.New(slog.DiscardHandler)})
+		if !errors.Is(err, syscall.ENAMETOOLONG) || !errors.Is(err, errDamaged) || !strings.Contains(err.Error(), path) {
+			t.Errorf("Open says %v", err)
+		}
+		if err == nil {
+			f.Start()
+			f.Close(nil)
+		}
+	}
+	if kept, _ := os.ReadFile(path); !bytes.Equal(kept, data) {
+		t.Error("the damaged file has been replaced")
+	}
 }
 
 func TestOpenWhatCannotBe(t *testing.T) {

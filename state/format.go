@@ -25,7 +25,8 @@ import (
 //
 // A text is its length and its bytes. A time is in nanoseconds from when the file was written.
 const (
-	magic      = "shaper state 1\n\x01"
+	kind       = "shaper state " // of all versions
+	magic      = kind + "1\n\x01"
 	headLength = len(magic) + 8 + 8 + 16 + 8
 	mostBytes  = 1 << 31 // of a file: far above a million keys
 )
@@ -69,14 +70,14 @@ func appendText(b []byte, text string) []byte {
 
 // Errors of decode.
 var (
-	errForeign = errors.New("it is not a state file of shaper, or one of another version")
+	errHead    = errors.New("it is cut, or a state file of another version")
 	errDamaged = errors.New("its checksum is wrong")
 )
 
 // decode returns the leases in a file. present is what the clock tells now.
 func decode(now time.Time, present moment, b []byte) (leases []limit.Lease, err error) {
 	if len(b) < headLength+sha256.Size || string(b[:len(magic)]) != magic {
-		return nil, errForeign
+		return nil, errHead
 	}
 	body, sum := b[:len(b)-sha256.Size], b[len(b)-sha256.Size:]
 	if want := sha256.Sum256(body); !bytes.Equal(sum, want[:]) {

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -24,13 +25,16 @@ var ErrInUse = errors.New("another process keeps its state there")
 // ErrNoFile is the error of a path that leads to a directory, a pipe or a device.
 var ErrNoFile = errors.New("it is not a regular file")
 
+// ErrForeign is the error of a file that shaper has not written: a wrong path may lead to any file.
+var ErrForeign = errors.New("it is no state file, and shaper leaves it alone")
+
 // lock makes sure that no other process uses the file at path. The lock ends with the process.
 // A lock that cannot be made because the disk is full or faulty is not worth a start: the
 // result is nil then.
 func lock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE, 0o600)
 	switch {
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EIO), errors.Is(err, syscall.EROFS):
+	case isOfDisk(err):
 		return nil, nil
 	case err != nil:
 		return nil, err
@@ -45,6 +49,11 @@ func lock(path string) (*os.File, error) {
 	return f, nil
 }
 
+// isOfDisk reports whether an error says that the disk is full, faulty or read-only.
+func isOfDisk(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EIO) || errors.Is(err, syscall.EROFS)
+}
+
 // Check returns why Open would fail at path, or nil. It changes nothing, so it does not know of everything.
 func Check(path string) error {
 	info, err := os.Stat(path)
@@ -54,6 +63,12 @@ func Check(path string) error {
 		return err
 	case !info.Mode().IsRegular():
 		return &fs.PathError{Op: "open", Path: path, Err: ErrNoFile}
+	default:
+		f, err := openOwn(path)
+		if err != nil {
+			return err
+		}
+		f.Close()
 	}
 	dir := filepath.Dir(path)
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil && err != unix.EROFS {
@@ -107,9 +122,9 @@ const (
 )
 
 // find returns the leases in the file at path, and when it was written, in microseconds since 1970; nothing if there is no
-// file. It does not wait for a pipe.
+// file.
 func find(path string, clock Clock) (leases []limit.Lease, written int64, err error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := openOwn(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, nil
 	}
@@ -117,9 +132,6 @@ func find(path string, clock Clock) (leases []limit.Lease, written int64, err er
 		return nil, 0, err
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, 0, errors.Join(err, &fs.PathError{Op: "open", Path: path, Err: ErrNoFile})
-	}
 	data, err := io.ReadAll(io.LimitReader(f, mostBytes))
 	if err != nil {
 		return nil, 0, err
@@ -132,6 +144,34 @@ func find(path string, clock Clock) (leases []limit.Lease, written int64, err er
 	return leases, int64(binary.LittleEndian.Uint64(data[len(magic)+8:])) / 1000, nil
 }
 
+// openOwn opens the file at path for reading, if shaper may have written it. It does not wait for a pipe.
+func openOwn(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular():
+		err = ErrNoFile
+	case !beginsAsOwn(f):
+		err = ErrForeign
+	default:
+		return f, nil
+	}
+	f.Close()
+	return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+}
+
+// beginsAsOwn reports whether a file begins as shaper writes it, in any version. A crash or a fault of the disk may have
+// cut it, or may have left zeros.
+func beginsAsOwn(f io.ReaderAt) bool {
+	first := make([]byte, len(kind))
+	n, _ := f.ReadAt(first, 0)
+	return strings.HasPrefix(kind, strings.TrimRight(string(first[:n]), "\x00"))
+}
+
 // setAside gives a file that cannot be trusted a second name, and returns that. The file also
 // keeps its own name until the next write: if the process ends before, the next one must not
 // think that there was none.
@@ -140,8 +180,11 @@ func setAside(path string, at time.Time) (aside string, err error) {
 	aside = base
 	for n := 2; ; n++ {
 		err = os.Link(path, aside)
-		if !errors.Is(err, fs.ErrExist) || n > 100 {
-			return aside, err
+		switch {
+		case err == nil:
+			return aside, nil
+		case !errors.Is(err, fs.ErrExist) || n > 100:
+			return "", err
 		}
 		aside = fmt.Sprintf("%s-%d", base, n)
 	}
