@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"shaper/policy"
+	"shaper/state"
 	"shaper/tests/trial"
 )
 
@@ -192,6 +193,28 @@ func TestCheckStateFile(t *testing.T) {
 		if said != want {
 			t.Errorf("%s: it says %q, want %q", path, said, want)
 		}
+	}
+}
+
+// A state file that may not be read is at fault itself, and not its directory: a start says so, and CheckFiles warns.
+func TestStateFileWithoutPermission(t *testing.T) {
+	obeyModes(t)
+	path := filepath.Join(t.TempDir(), "state")
+	if err := os.WriteFile(path, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	p, _, err := policy.Parse("p.toml", []byte(strings.Replace(base, "[daemon]\n", "[daemon]\nstate = \""+path+"\"\n", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	warnings, err := CheckFiles(p)
+	if want := "p.toml:2:9: daemon.state: open " + path + ": permission denied, so it is not checked; " + needsOwnFile; err != nil || warnings.Error() != want {
+		t.Errorf("error %v, warnings %v, want %s", err, warnings, want)
+	}
+	_, err = state.Open(path, state.Options{})
+	u := &unusable{policy: p}
+	if u.add("daemon.state", err); CodeOf(u) != CodeFailed || u.errs[0].Allowed != needsOwnFile {
+		t.Errorf("the error %v has code %v", u, CodeOf(u))
 	}
 }
 

@@ -71,6 +71,7 @@ const (
 	needsOwnState   = "each shaper needs a file of its own"
 	needsStateDir   = "make its directory, writable for the user that runs shaper, or set daemon.state; the unit in systemd/ makes /var/lib/shaper with StateDirectory="
 	needsStateFile  = "the path of a file, which shaper makes, in a directory that it may write to"
+	needsOwnFile    = "the user that runs shaper must be able to read and to write it: `chown` gives it to that user"
 	needsNoFile     = "move that file away, or set daemon.state to the path of another; without one, classes start as if nothing had left"
 	needsPEM        = "a PEM file: a certificate followed by those that lead to its authority, or the private key of the certificate"
 	needsUsers      = "a file that the user of shaper can read, with lines NAME:HASH of argon2id or bcrypt, as `htpasswd -nB NAME` prints them"
@@ -175,8 +176,21 @@ func remedyState(err error) string {
 		return needsStateFile
 	case errors.As(err, new(*os.LinkError)):
 		return needsNoFile
+	case isDeniedFile(err):
+		return needsOwnFile
 	}
 	return needsStateDir
+}
+
+// isDeniedFile reports whether an error is about a file that is there, and not about its directory, and that this process may
+// not open.
+func isDeniedFile(err error) bool {
+	var path *fs.PathError
+	if !errors.As(err, &path) || path.Op != "open" || !errors.Is(err, fs.ErrPermission) {
+		return false
+	}
+	_, err = os.Stat(path.Path)
+	return err == nil
 }
 
 // stateFile returns the path of the state file for a value of daemon.state; "" if there is none.
@@ -217,14 +231,15 @@ func CheckFiles(p *policy.Policy) (warnings policy.Errors, err error) {
 	return warnings, nil
 }
 
-// checkState adds what is wrong with the state file of a policy. If the path leads to something else than a file, or to a
-// file that shaper has not written, the policy has failed. All else is only dubious: whoever starts shaper may make the directory, or may write to it.
+// checkState adds what is wrong with the state file of a policy. If the path leads to something else than a file, to a file
+// that shaper has not written, or to one that this process may not read, as [unusable.split] sorts it, the policy has failed.
+// All else is only dubious: whoever starts shaper may make the directory, or may write to it.
 func checkState(p *policy.Policy, dubious, failed *unusable) {
 	path := stateFile(p.Daemon.State)
 	if path == "" {
 		return
 	}
-	if err := state.Check(path); errors.Is(err, state.ErrNoFile) || errors.Is(err, state.ErrForeign) {
+	if err := state.Check(path); isDeniedFile(err) || errors.Is(err, state.ErrNoFile) || errors.Is(err, state.ErrForeign) {
 		failed.add("daemon.state", err)
 	} else {
 		dubious.add("daemon.state", err)
