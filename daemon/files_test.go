@@ -172,12 +172,12 @@ func errorText(err error) string {
 // CheckFiles says of a state file what a start would say. A directory that is missing may be made until then.
 func TestCheckStateFile(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(dir+"/users", []byte("me:$2y$10$x\n"), 0o600); err != nil {
+	if err := os.WriteFile(dir+"/users", []byte("me:$2y$10$x\nyou:$2y$10$y\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string][2]string{ // a warning, and an error
 		dir + "/state": {},
-		dir + "/users": {"", "p.toml:2:9: daemon.state: open " + dir + "/users: it is no state file, and shaper leaves it alone; " + needsStateFile},
+		dir + "/users": {"", "p.toml:2:9: daemon.state: open " + dir + "/users: it is a text and no state file, and shaper leaves it alone; " + needsStateFile},
 		dir + "/no/st": {"p.toml:2:9: daemon.state: write to " + dir + "/no: no such file or directory; " + needsStateDir},
 		dir:            {"", "p.toml:2:9: daemon.state: open " + dir + ": it is not a regular file; " + needsStateFile},
 	} {

@@ -310,8 +310,8 @@ func TestDamagedFile(t *testing.T) {
 	f.Discard()
 }
 
-// A file that another program has written is no state file: nobody may replace it. One of shaper's that was cut anywhere, or
-// of which zeros are left, is damaged.
+// A text of several lines is no state file: nobody may replace it. One of shaper's that was cut anywhere, or of which something else
+// is left, is damaged.
 func TestForeignFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	whole := encode(start, written, slices.Values(someLeases()))
@@ -326,8 +326,8 @@ func TestForeignFile(t *testing.T) {
 		f.Discard()
 	}
 	for text, want := range map[string]error{
-		"[daemon]\nstate = \"shaper.toml\"\n": ErrForeign, "me:$2y$10$x\n": ErrForeign, "shaper stat": nil, "shaper.": ErrForeign,
-		"shaper state 2\n\x02": nil, "\x00\x00\x00": nil, strings.Repeat("\x00", 100): nil, strings.Repeat("\x00", 10) + "text": ErrForeign,
+		"[daemon]\nstate = \"shaper.toml\"\n": ErrForeign, "me:$2y$10$x\nyou:$2y$10$y\n": ErrForeign, "shaper stat": nil, "garbage\n": nil,
+		"shaper state 2\n\x02": nil, "\x00\x00\x00": nil, strings.Repeat("\x00", 100): nil, "\x01\n\n\n": nil, "shaper state 2\n\n\n": nil,
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/rand"
 	"encoding/binary"
@@ -25,8 +26,8 @@ var ErrInUse = errors.New("another process keeps its state there")
 // ErrNoFile is the error of a path that leads to a directory, a pipe or a device.
 var ErrNoFile = errors.New("it is not a regular file")
 
-// ErrForeign is the error of a file that shaper has not written: a wrong path may lead to any file.
-var ErrForeign = errors.New("it is no state file, and shaper leaves it alone")
+// ErrForeign is the error of a text that shaper has not written: a wrong path may lead to the policy, or to a key.
+var ErrForeign = errors.New("it is a text and no state file, and shaper leaves it alone")
 
 // lock makes sure that no other process uses the file at path. The lock ends with the process.
 // A lock that cannot be made because the disk is full or faulty is not worth a start: the
@@ -144,7 +145,7 @@ func find(path string, clock Clock) (leases []limit.Lease, written int64, err er
 	return leases, int64(binary.LittleEndian.Uint64(data[len(magic)+8:])) / 1000, nil
 }
 
-// openOwn opens the file at path for reading, if shaper may have written it. It does not wait for a pipe.
+// openOwn opens the file at path for reading, unless it is that of another program. It does not wait for a pipe.
 func openOwn(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -155,7 +156,7 @@ func openOwn(path string) (*os.File, error) {
 	case err != nil:
 	case !info.Mode().IsRegular():
 		err = ErrNoFile
-	case !beginsAsOwn(f):
+	case isForeign(f):
 		err = ErrForeign
 	default:
 		return f, nil
@@ -164,12 +165,13 @@ func openOwn(path string) (*os.File, error) {
 	return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 }
 
-// beginsAsOwn reports whether a file begins as shaper writes it, in any version. A crash or a fault of the disk may have
-// cut it, or may have left zeros.
-func beginsAsOwn(f io.ReaderAt) bool {
-	first := make([]byte, len(kind))
+// isForeign reports whether a file is a text of several lines, as a policy or a key is. A state file that has been damaged is none.
+func isForeign(f io.ReaderAt) bool {
+	first := make([]byte, 512)
 	n, _ := f.ReadAt(first, 0)
-	return strings.HasPrefix(kind, strings.TrimRight(string(first[:n]), "\x00"))
+	first = first[:n]
+	isControl := func(c rune) bool { return c < ' ' && !strings.ContainsRune("\t\r\n", c) }
+	return !bytes.HasPrefix(first, []byte(kind)) && bytes.Count(first, []byte("\n")) > 1 && !bytes.ContainsFunc(first, isControl)
 }
 
 // setAside gives a file that cannot be trusted a second name, and returns that. The file also
