@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"shaper/limit"
+	"shaper/unit"
 )
 
 // An estimate says when an item leaves for which nothing is in hand yet, from what the store has said last.
@@ -47,9 +48,13 @@ func (o outlook) expect(now time.Time, n int64) time.Time {
 	if l.wanted == 0 && !now.Before(limit.After(l.takenAt, patience(l.machine, l.keyed))) {
 		return now // the item that comes next asks
 	}
-	room, until := o.room(now)
+	have, _ := l.inHand(now)
+	room, until := l.usage.room(now, class.Limit()+have), l.usage.until
+	if l.machine.mode != FromStore {
+		room, until = class.Limit()-l.spent.units(now), l.spent.until()
+	}
 	from := now
-	if have, _ := l.inHand(now); n+1-max(have, 0) >= l.denied { // else nobody has been asked for so few since
+	if n+1-max(have, 0) >= l.denied { // else nobody has been asked for so few since
 		from = latest(from, l.retry)
 	}
 	switch over := n - room; {
@@ -62,18 +67,22 @@ func (o outlook) expect(now time.Time, n int64) time.Time {
 	}
 }
 
-// room returns how many units of the present window may still leave, those in hand included, and until when what has left counts.
-func (o outlook) room(now time.Time) (units int64, until time.Time) {
-	l := o.lease
-	if l.machine.mode != FromStore {
-		return o.class.Limit() - l.spent.units(now), l.spent.until()
+// Reduced returns to which rate the limit is reduced for an item of n units: to that of this member, if the store is away, or to
+// what the shares of silent members leave. The zero rate says that it is not; of a window, also if others have used it up.
+func (l *Lease) Reduced(now time.Time, n int64) (to unit.Rate, away bool) {
+	m, class := l.machine, l.class()
+	switch {
+	case m.class.blocks(): // whatever the others do
+		return to, false
+	case m.mode != FromStore:
+		return m.absence.ownClass().Rate, true
+	case m.silent == 0:
+		return to, false
 	}
-	have, _ := l.inHand(now)
-	units = o.class.Limit() + have
-	if l.usage.counts(now) {
-		units -= l.usage.units
+	if have, _ := l.inHand(now); class.Algorithm != Slots && l.usage.room(now, class.Limit()+have) < class.costOf(n) {
+		return to, false
 	}
-	return units, l.usage.until
+	return class.atShare(whole - m.silent).Rate, false
 }
 
 // estimate estimates when n units have left, if the members that wait for slots get the same.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"shaper/limit"
+	"shaper/unit"
 )
 
 // TestEstimateIsWhatHappens estimates when the last of some items leaves, and then lets them leave: from the store, also while it
@@ -99,6 +100,55 @@ func TestEstimateUntilTheHoldIsOver(t *testing.T) {
 	}
 	if took := s.ledger.all[n].At - begin; took < 9*time.Minute || (took-wait).Abs() > 2*time.Second {
 		t.Errorf("the next item is expected in %v, and leaves after %v", wait, took)
+	}
+}
+
+// TestReduced asks which rate is left of a limit: all of it; half of it while another member is silent, unless the window has no room
+// for the item; the share or the rate of the fallback while the store is away; and all of a rate of 0.
+func TestReduced(t *testing.T) {
+	slots := Class{Name: "a", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond}
+	window := Class{Name: "a", Algorithm: FixedWindow, Rate: mustRate(t, "1000 messages/h"), Window: time.Hour}
+	blocks := Class{Name: "a", Rate: mustRate(t, "0 messages/s"), Late: time.Millisecond}
+	for i, c := range []struct {
+		class    Class
+		fallback string
+		silent   bool // another member
+		there    bool // the store
+		n        int64
+		want     string // "": all is left
+	}{
+		{slots, "", false, true, 1, ""},
+		{slots, "", true, true, 1, "10 messages/s"},
+		{slots, "", true, false, 1, "10 messages/s"},
+		{slots, "5 messages/s", true, false, 1, "5 messages/s"},
+		{window, "", false, true, 1, ""},
+		{window, "", true, true, 500, "500 messages/h"},
+		{window, "", true, true, 501, ""},
+		{window, "", true, false, 501, "500 messages/h"},
+		{window, "2 messages/min", false, false, 1, "2 messages/min"},
+		{blocks, "5 messages/s", true, false, 1, ""},
+	} {
+		a := &alone{t: t, now: time.Unix(1_760_000_100, 0), store: Model{ID: "0"}, disk: map[string]Debt{}}
+		a.join(c.class, "m", 1)
+		if c.fallback != "" {
+			a.m.absence.fallback.Rate = mustRate(t, c.fallback)
+		}
+		var share int64
+		for round := int64(1); c.silent && round <= 3; round++ { // until each has its share
+			a.idle(time.Second, true)
+			r := a.store.Do(Stamp(a.now.UnixMicro()), &Call{Op: Beat, Class: &c.class, Member: "silent", Seq: round, Grace: time.Second, Share: share})
+			share = r.Share
+		}
+		a.idle(15*time.Second, true)
+		a.run(15*time.Second, c.there)
+		var want unit.Rate
+		if c.want != "" {
+			want = mustRate(t, c.want)
+		}
+		away := !c.there && !c.class.blocks()
+		if to, is := a.m.Lease("").Reduced(a.now, c.n); to != want || is != away {
+			t.Errorf("%d: an item of %d has %v, and the store is away: %v; want %v and %v", i, c.n, to, is, want, away)
+		}
 	}
 }
 

@@ -369,6 +369,13 @@ func (b *Budget) RefusedUntil(now time.Time, n int64) time.Time {
 	return b.lease.RefusedUntil(now, n)
 }
 
+// Reduced returns to which rate the limit is reduced for an item, as Lease.Reduced does.
+func (b *Budget) Reduced(now time.Time, n int64) (to unit.Rate, away bool) {
+	b.member.mu.Lock()
+	defer b.member.mu.Unlock()
+	return b.lease.Reduced(now, n)
+}
+
 // Next implements limit.Limiter.
 func (b *Budget) Next(now time.Time, ahead, n int64) time.Time {
 	b.member.mu.Lock()

@@ -34,6 +34,14 @@ func (u *usage) learn(now time.Time, class *Class, clock *clock, r *Reply) {
 // counts reports whether the units make a difference at now.
 func (u *usage) counts(now time.Time) bool { return now.Before(u.until) }
 
+// room returns how many of so many units of the window are not used.
+func (u *usage) room(now time.Time, of int64) int64 {
+	if u.counts(now) {
+		of -= u.units
+	}
+	return of
+}
+
 // isNews reports whether the store has lost the units and has yet to be told.
 func (u *usage) isNews(now time.Time, recover Stamp) bool { return u.counts(now) && u.told != recover }
 

@@ -2,11 +2,13 @@ package shaper
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"shaper/limit"
 	"shaper/policy"
 	"shaper/stats"
+	"shaper/unit"
 )
 
 // What may hold something up beside a limit.
@@ -179,6 +181,23 @@ func holdOn(now time.Time, n *node, cost *Cost) hold {
 	return h
 }
 
+// reduced returns to which rate a fleet reduces the limit of the class that holding returns, and whether its store is away. The
+// zero rate says that it does not.
+func (r *regulator) reduced(part int, now time.Time, n int64) (to unit.Rate, away bool) {
+	var budgets []Budget
+	var parts []int // and then the number of the closed time
+	switch l := r.limiter.(type) {
+	case *shared:
+		budgets, parts = l.budgets, l.parts()
+	case *lent:
+		budgets, parts = l.budgets, l.parts
+	}
+	if i := slices.Index(parts, part); 0 <= i && i < len(budgets) {
+		return budgets[i].Reduced(now, n)
+	}
+	return to, false
+}
+
 // orLater makes h the other hold if that lasts longer.
 func (h *hold) orLater(o hold) {
 	if o.until.After(h.until) {
@@ -202,7 +221,11 @@ func (g *gate) hold(now time.Time, n int64, conf *policy.Class) hold {
 	if _, ok := g.limiter.(*shared); ok && until == limit.Never && !conf.Limit().IsZero() {
 		return hold{conf, HoldStore, until}
 	}
-	switch part := g.holding(now, 0, n); {
+	part := g.holding(now, 0, n)
+	_, away := g.reduced(part, now, n)
+	switch {
+	case away:
+		return hold{conf, HoldStore, until}
 	case part == 0:
 		return hold{conf, conf.Limit().String(), until}
 	case part <= len(conf.Also):

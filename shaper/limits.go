@@ -155,6 +155,9 @@ type Budget interface {
 	// RefusedUntil returns until when a window has no room for an item of n units: the store has refused so many units, or
 	// fewer, and said until when. If it has not, or if the units are in hand, the time has passed.
 	RefusedUntil(now time.Time, n int64) time.Time
+	// Reduced returns to which rate the limit is reduced for an item of n units: to that of this process, if the store is
+	// away, or to what the shares of silent processes leave. The zero rate says that it is not.
+	Reduced(now time.Time, n int64) (to unit.Rate, away bool)
 	// Forget drops what the process has of the budget, until somebody asks for it again.
 	Forget()
 }

@@ -41,6 +41,8 @@ type fakeBudget struct {
 	owed               int64
 	owedTill           time.Time
 	rate               unit.Rate
+	reduced            unit.Rate
+	away               bool // the store
 	forgotten          bool
 	opens              time.Time // nothing more comes before, as far as it knows
 	refused            time.Time // nor before that, as the store says
@@ -86,7 +88,8 @@ func (b *fakeBudget) Hold(time.Time, time.Time) {}
 func (b *fakeBudget) Owe(_ time.Time, units int64, until time.Time) {
 	b.owed, b.owedTill = b.owed+units, until
 }
-func (b *fakeBudget) Forget() { b.forgotten = true }
+func (b *fakeBudget) Reduced(time.Time, int64) (to unit.Rate, away bool) { return b.reduced, b.away }
+func (b *fakeBudget) Forget()                                            { b.forgotten = true }
 
 // withMember runs a Shaper with one class that has a share.
 func withMember(t *testing.T, conf policy.Class, do func(s *Shaper, member *fakeMember, c *Class)) {

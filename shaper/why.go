@@ -39,7 +39,7 @@ const (
 	ByQuiet    Cause = "quiet"           // the recipient has quiet hours
 	ByPause    Cause = "pause"           // the provider has said "too fast"
 	ByHint     Cause = "hints"           // the provider has said how much remains of its limit
-	ByStore    Cause = "shared"          // the store of the fleet is away, and nothing more leaves without it
+	ByStore    Cause = "shared"          // the store of the fleet is away
 	ByInFlight Cause = "in_flight"       // so many requests have no answer
 	ByWriting  Cause = "writing"         // an item before it is being written
 	BySiblings Cause = "siblings"        // others that compete for the class come first
@@ -206,13 +206,17 @@ func (g *gate) holds(now time.Time, conf *policy.Class, n int64) (all []Hold) {
 	if !g.leavingSince.IsZero() {
 		add(ByWriting, g.leavingSince.Add(leavePatience), "an item that is being written, and may take this long at most")
 	}
-	switch part := g.holding(now, 0, n); {
+	part := g.holding(now, 0, n)
+	to, away := g.reduced(part, now, n)
+	switch {
 	case g.awaitsStore(now, n):
 		add(ByStore, limit.Never, fmt.Sprintf("the store of the fleet %q, which is away; nothing more leaves without it", conf.Shared))
 	case g.pace.quieted:
 		add(ByQuiet, g.estimate(now, 0, n), "quiet hours of "+conf.Quieted[0].Text())
+	case away:
+		add(ByStore, g.estimate(now, 0, n), g.ownText(conf, part, to))
 	case part <= len(conf.Also):
-		add(ByLimit, g.estimate(now, 0, n), g.limitText(conf, part))
+		add(ByLimit, g.estimate(now, 0, n), g.limitText(conf, part, to))
 	case g.pace.outside(part) == HoldHint:
 		remaining, _, _ := limit.HintsOf(bare(g.limiter)).Remaining(now)
 		add(ByHint, g.estimate(now, 0, n), fmt.Sprintf("what the provider says remains of its limit: %d", remaining))
@@ -236,17 +240,30 @@ func (r *regulator) isShared() bool {
 	return false
 }
 
-// limitText says which limit of the class holds an item up, by the number that limit.Holding
-// returns.
-func (r *regulator) limitText(conf *policy.Class, part int) (text string) {
-	rate, of := conf.Limit(), &r.pace.restraint
-	if part > 0 {
-		rate, of = conf.Also[part-1].Rate, &r.pace.also[part-1]
+// ownText says that the store of a fleet is away, and what this process has of a limit meanwhile.
+func (r *regulator) ownText(conf *policy.Class, part int, own unit.Rate) string {
+	text := fmt.Sprintf("the store of the fleet %q, which is away; this shaper has %v", conf.Shared, own)
+	if _, of := r.limit(conf, part); of.algorithm.HasWindow() {
+		text += " in windows that begin meanwhile" // others may have used up the one that was open
 	}
-	switch {
+	return text
+}
+
+// limit returns a limit of the class, by the number that limit.Holding returns: its rate as in the policy, and how it is kept.
+func (r *regulator) limit(conf *policy.Class, part int) (unit.Rate, *restraint) {
+	if part > 0 {
+		return conf.Also[part-1].Rate, &r.pace.also[part-1]
+	}
+	return conf.Limit(), &r.pace.restraint
+}
+
+// limitText says which limit of the class holds an item up, by the number that limit.Holding
+// returns, and to which rate silent members of its fleet reduce that; the zero rate: they do not.
+func (r *regulator) limitText(conf *policy.Class, part int, to unit.Rate) (text string) {
+	switch rate, of := r.limit(conf, part); {
 	case rate.IsZero():
 		return "the rate is 0"
-	case of.algorithm.HasWindow():
+	case of.algorithm.HasWindow() && to.Kind() == 0:
 		text = fmt.Sprintf("the window is full: it allows %v", rate)
 	case of.algorithm.HasBurst():
 		text = fmt.Sprintf("the bucket is empty: it fills with %v", rate)
@@ -255,6 +272,9 @@ func (r *regulator) limitText(conf *policy.Class, part int) (text string) {
 	}
 	if r.isShared() {
 		text += fmt.Sprintf(", which all members of the fleet %q share", conf.Shared)
+	}
+	if to.Kind() != 0 {
+		text += fmt.Sprintf("; %v remain, because the shares of silent members are held back", to)
 	}
 	if l := r.throttle.learner; part == 0 && l != nil && l.level < l.top {
 		text += fmt.Sprintf(`, of which the provider seems to take %.4g/s`, l.level)

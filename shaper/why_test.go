@@ -470,6 +470,48 @@ func TestWhyOfASharedLimit(t *testing.T) {
 	}
 }
 
+// A shared class waits for the store while that is away, and says which rate it has meanwhile. While the shares of silent members
+// are held back, its window is not full.
+func TestWhyOfAReducedLimit(t *testing.T) {
+	window, leaky := leakyClass("1000 messages/day"), leakyClass("20 messages/s")
+	window.Algorithm = policy.FixedWindow
+	const away = `the store of the fleet "prod", which is away; this shaper has 5 messages/s`
+	const silent, held = `, which all members of the fleet "prod" share; `, " remain, because the shares of silent members are held back"
+	for _, c := range []struct {
+		conf    policy.Class
+		to      string
+		away    bool
+		what    string
+		cause   Cause
+		text    string
+		buckets bool
+	}{
+		{leaky, "5 messages/s", true, HoldStore, ByStore, away, false},
+		{leaky, "5 messages/s", true, HoldStore, ByStore, away, true},
+		{window, "5 messages/s", true, HoldStore, ByStore, away + " in windows that begin meanwhile", false},
+		{leaky, "12 messages/s", false, "20 messages/s", ByLimit, "the limit of 20 messages/s" + silent + "12 messages/s" + held, false},
+		{window, "600 messages/day", false, "1000 messages/day", ByLimit, "the limit of 1000 messages/day" + silent + "600 messages/day" + held, false},
+	} {
+		if c.buckets {
+			c.conf.Per = policy.Per{{By: policy.BySource}}
+		}
+		withMember(t, c.conf, func(s *Shaper, member *fakeMember, class *Class) {
+			now, from := time.Now(), class
+			if c.buckets {
+				from = class.Join(now, client(1))
+			}
+			from.Enter(now, message(1))
+			for _, b := range member.budgets {
+				b.opens, b.reduced, b.away = now.Add(time.Minute), rateOf(c.to), c.away
+			}
+			h, w := class.Status().Waits(now), class.Status().Why(now)
+			if h == nil || h.Limit != c.what || len(w.Path) != 1 || w.Path[0].Text != c.text || w.Path[0].Cause != c.cause || !w.Path[0].Until.Equal(now.Add(time.Minute)) {
+				t.Errorf("%v: it waits for %+v, and Why says %+v, want %s: %s", c.conf.Rate, h, w.Path, c.what, c.text)
+			}
+		})
+	}
+}
+
 // What would come to a class waits for the same as what waits there already, and behind it: down the path, in the same words.
 func TestWhyWithKeySaysWhatWhySays(t *testing.T) {
 	root, api := named("root", classBy(policy.GCRA, "1 messages/min")), named("api", classBy(policy.GCRA, "1 messages/h"))
