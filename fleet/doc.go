@@ -88,6 +88,7 @@
 // Files call downwards only, in this order:
 //
 //	leave                how a live member ends
+//	budget               what a class asks of a live member
 //	member               a live member: goroutines between a Machine and a Store
 //	store                the connections to the store
 //	conn                 a connection to one server; with store the only user of the library
