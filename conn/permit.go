@@ -36,7 +36,8 @@ func (p *permit) acquire() bool {
 	return false
 }
 
-// bound bounds the wait, from its beginning on, as the class says now: a reload may have changed the class, or moved the session.
+// bound bounds the wait, from its beginning on, as the class says now: a reload or a set may have changed the class, and a reload may have moved
+// the session.
 func (p *permit) bound() {
 	t := p.session
 	class := t.up.flow.Class()
@@ -52,6 +53,19 @@ func (p *permit) bound() {
 		return
 	}
 	p.wait(time.Until(t.dialling.waitsSince.Add(most)), reason)
+}
+
+// BoundWaits bounds the waits for permits anew. The caller has changed classes in place, without a Change.
+func (s *Server) BoundWaits() {
+	for _, one := range s.sessions.all() {
+		if t, isTCP := one.(*tcpSession); isTCP {
+			t.do(func(t *tcpSession) {
+				if t.stage == queued {
+					t.permit.bound()
+				}
+			})
+		}
+	}
 }
 
 // wait ends the session if it has no permit when so much time has passed.

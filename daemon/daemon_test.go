@@ -335,6 +335,28 @@ func TestSetReachesOpenConnection(t *testing.T) {
 	}
 }
 
+// A set bounds also the wait of a session that waits for a permit already.
+func TestSetBoundsTheWaitForAPermit(t *testing.T) {
+	p := begin(t, strings.Replace(base, "[class.slow]", "[class.slow]\nmax_connections = 1", 1))
+	p.dial("echo")
+	c, err := net.Dial("tcp", p.address("echo"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(patience))
+	trial.Await(t, "it waits", func() bool {
+		all, _ := p.Sessions(t.Context())
+		return len(all) == 2
+	})
+	if _, err := p.Set(t.Context(), "slow", map[string]string{"max_wait": "1ms"}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("it reads %v", err)
+	}
+}
+
 func TestSetErrors(t *testing.T) {
 	p := begin(t, base)
 	for _, c := range []struct {

@@ -215,6 +215,7 @@ func (s *liveEngine) set(p *policy.Policy, classes []policy.Class) {
 			live.Set(now, c)
 		}
 	}
+	s.server.BoundWaits()
 	s.fleets.leave(left)
 	s.kernel.set(p)
 }
