@@ -434,8 +434,14 @@ func TestHTTP(t *testing.T) {
 func TestDrain(t *testing.T) {
 	p := begin(t, base)
 	c, echo := p.dial("echo"), p.address("echo")
+	if _, err := p.Reload(t.Context(), time.Hour); err != nil {
+		t.Fatal(err)
+	}
 	p.signals <- syscall.SIGTERM
 	trial.Await(t, "draining", func() bool { return p.mustStatus().State == Draining })
+	if at := p.mustStatus().Rollback; !at.IsZero() {
+		t.Errorf("the status says that the reload is undone at %v", at)
+	}
 	if code, body := get(t, "http://"+p.first.HTTP+"/readyz"); code != 503 || body != "draining\n" {
 		t.Errorf("readyz is %d %s", code, body)
 	}

@@ -77,6 +77,9 @@ func (d *daemon) status() Status {
 	s := Status{Status: d.reading(), PID: os.Getpid(), State: d.state(),
 		Rollback: v.rollback, Sets: append([]Set{}, v.sets...), Warnings: append(policy.Errors{}, v.warnings...)}
 	s.Control, s.HTTP = absolute(v.policy.Daemon.Control), d.engine.httpAddress()
+	if s.State == Draining { // see keeper.expire
+		s.Rollback = time.Time{}
+	}
 	return s
 }
 
