@@ -445,7 +445,13 @@ func TestDrain(t *testing.T) {
 	if code, body := get(t, "http://"+p.first.HTTP+"/readyz"); code != 503 || body != "draining\n" {
 		t.Errorf("readyz is %d %s", code, body)
 	}
-	trial.Await(t, "the listener is closed", func() bool { _, err := net.Dial("tcp", echo); return err != nil })
+	trial.Await(t, "the listener is closed", func() bool {
+		c, err := net.Dial("tcp", echo)
+		if err == nil {
+			c.Close() // else its session goes on until the garbage collector comes
+		}
+		return err != nil
+	})
 	if _, err := p.Reload(t.Context(), 0); CodeOf(err) != CodeState {
 		t.Errorf("a reload meanwhile: %v", err)
 	}
