@@ -249,7 +249,7 @@ func (l *Lease) granted(now time.Time, c *Call, r *Reply, local bool) {
 		}
 		end := period.after(first, r.Span)
 		if !local {
-			alone := periodOf(l.present().Rate).length() * float64(r.Span)
+			alone := periodOf(l.present().Rate).length() * float64(r.Units)
 			l.crowd.meet(float64(end.us-l.end.us)/alone, m.link.members, l.wanted > 0)
 		}
 		l.end = end

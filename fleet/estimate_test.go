@@ -182,23 +182,27 @@ func TestEstimateOfNoShare(t *testing.T) {
 }
 
 // TestEstimateAmongOthers has members that always have more. However many they are, and whether they stand in a line when the store
-// answers or hold slots that come, each expects the last of its items when it leaves.
+// answers or hold slots that come, each expects the last of its items when it leaves; also while the store holds the share of another
+// one back.
 func TestEstimateAmongOthers(t *testing.T) {
 	t.Parallel()
 	for _, rate := range []string{"20 messages/s", "1000 messages/s"} {
 		for _, members := range []int{1, 2, 3, 8} {
-			s := newSim(t, Class{Name: "a", Rate: mustRate(t, rate), Late: time.Millisecond}, members, uint64(members))
-			for _, m := range s.members {
-				m.greedy = true
-			}
-			s.run(5 * time.Second)
-			n := s.class.Rate.Units(4*time.Second) / int64(members)
-			for range 10 {
-				s.run(37 * time.Millisecond)
+			for _, silent := range []int{0, 1} {
+				s := newSim(t, Class{Name: "a", Rate: mustRate(t, rate), Late: time.Millisecond}, members+silent, uint64(members))
+				s.run(3 * time.Second) // each has its share
 				for i, m := range s.members {
-					estimated := m.lease.Estimate(m.local(), n-1, 1).Sub(m.local())
-					if off := (estimated - 4*time.Second).Abs(); off > time.Second {
-						t.Errorf("%s, member %d of %d: the last of %d items is expected after %v, want some 4s", rate, i, members, n, estimated)
+					m.greedy, m.asleep = i < members, i >= members
+				}
+				s.run(5 * time.Second)
+				n := s.class.Rate.Units(4*time.Second) / int64(members+silent)
+				for range 10 {
+					s.run(37 * time.Millisecond)
+					for i, m := range s.members[:members] {
+						estimated := m.lease.Estimate(m.local(), n-1, 1).Sub(m.local())
+						if off := (estimated - 4*time.Second).Abs(); off > time.Second {
+							t.Errorf("%s, member %d of %d, and %d silent: the last of %d items is expected after %v, want some 4s", rate, i, members, silent, n, estimated)
+						}
 					}
 				}
 			}
