@@ -114,7 +114,9 @@ func (l *link) answered(now time.Time, c *Call, r *Reply) bool {
 		l.spoke = c.at
 	}
 	if vague {
-		l.joined = now
+		if l.proved { // else it knows no more than before
+			l.joined = now
+		}
 		return false
 	}
 	if jumped {
