@@ -63,3 +63,34 @@ func BenchmarkBudget(b *testing.B) {
 		}
 	}
 }
+
+// TestManyFullKeys has many keys wait for the ends of their windows. They ask again so seldom that a key that has room does not wait for
+// their calls.
+func TestManyFullKeys(t *testing.T) {
+	class := Class{Name: "a", Algorithm: FixedWindow, Rate: mustRate(t, "10 messages/min"), Window: time.Minute}
+	a := &alone{t: t, now: time.Unix(1_760_000_040, 0), store: Model{ID: "0"}}
+	a.join(class, "m", 1)
+	a.idle(2*time.Second, true)
+	const keys = 5000
+	for i := range keys {
+		key := fmt.Sprint(i)
+		a.store.Do(Stamp(a.now.UnixMicro()), &Call{Op: Take, Class: &class, Key: key, Member: "n", Seq: 1, Number: 1, Wanted: 10, Need: 1, Grace: time.Hour})
+		a.m.Lease(key).Want(a.now, 1, 1)
+	}
+	calls := func(d time.Duration) (n int) {
+		for end := a.now.Add(d); a.now.Before(end); a.now = a.now.Add(time.Millisecond) {
+			for c, ok := a.m.Poll(a.now); ok; c, ok = a.m.Poll(a.now) {
+				r := a.store.Do(Stamp(a.now.UnixMicro()), &c)
+				a.m.Answer(a.now.Add(time.Microsecond), &c, &r)
+				n++
+			}
+		}
+		return n
+	}
+	if n := calls(time.Second); n < keys {
+		t.Fatalf("%d calls for %d keys", n, keys)
+	}
+	if n := calls(45 * time.Second); n > 45*150 {
+		t.Errorf("%d keys that are refused make %d calls in 45 s", keys, n)
+	}
+}

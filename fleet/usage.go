@@ -60,13 +60,17 @@ func (u *usage) tell(now time.Time, class *Class, recover Stamp) (known int64, l
 }
 
 // patience returns how long a member believes that a window has no more than the store has said last: others may give units back. Of
-// the keys of a class many may wait, so they ask less often if their windows are long.
+// the keys of a class many may wait, so each asks less often if its window is long, or if there are many: otherwise their calls would
+// keep the store, and the keys that have room.
 func patience(m *Machine, keyed bool) time.Duration {
 	switch {
 	case m.class.Algorithm == Slots, m.mode != FromStore:
 		return math.MaxInt64
 	case keyed:
-		return max(time.Second, m.class.Window/100)
+		return max(time.Second, m.class.Window/100, time.Duration(m.waiting)*keyEvery)
 	}
 	return time.Second
 }
+
+// keyEvery is how often some key asks again, of all those of a class that wait for a window.
+const keyEvery = 10 * time.Millisecond
