@@ -45,16 +45,15 @@ func (o outlook) expect(now time.Time, n int64) time.Time {
 	if class.Limit() == 0 {
 		return limit.Never // the share of the member is less than a unit
 	}
-	if l.wanted == 0 && !now.Before(limit.After(l.takenAt, patience(l.machine, l.keyed))) {
-		return now // the item that comes next asks
-	}
 	have, _ := l.inHand(now)
 	room, until := l.usage.room(now, class.Limit()+have), l.usage.until
 	if l.machine.mode != FromStore {
 		room, until = class.Limit()-l.spent.units(now), l.spent.until()
 	}
 	from := now
-	if n+1-max(have, 0) >= l.denied { // else nobody has been asked for so few since
+	if l.wanted == 0 && !now.Before(limit.After(l.takenAt, patience(l.machine, l.keyed))) {
+		room = max(room, class.Limit()) // the item that comes next asks: others may have given all back
+	} else if n+1-max(have, 0) >= l.denied { // else nobody has been asked for so few since
 		from = latest(from, l.retry)
 	}
 	switch over := n - room; {

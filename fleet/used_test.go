@@ -249,6 +249,22 @@ func TestGivenBackToAFullWindow(t *testing.T) {
 	}
 }
 
+// TestWhatWaitsAheadOfAnAnswer has a member ask for nothing, since what waits cannot leave before answers come. The items behind it are
+// expected in later windows all the same.
+func TestWhatWaitsAheadOfAnAnswer(t *testing.T) {
+	for _, class := range daily(t) {
+		a := use(t, class, 10)
+		a.idle(5*time.Second, true)
+		l := a.m.Lease("")
+		if wait := l.Estimate(a.now, 900, 1).Sub(a.now); wait > 0 {
+			t.Errorf("%v: behind 900 items of 1000 a day, one is expected to leave in %v", class.Algorithm, wait)
+		}
+		if wait := l.Estimate(a.now, 2500, 1).Sub(a.now); wait < 24*time.Hour {
+			t.Errorf("%v: behind 2500 items of 1000 a day, one is expected to leave in %v", class.Algorithm, wait)
+		}
+	}
+}
+
 // TestNewcomerTakesNothingThatItCannotUse has a member come for which an item waits, and that sends all that is due before the store
 // answers. It gets no more of a window than leaves, also if the first answer takes so long that the member knows too little of the store's clock.
 func TestNewcomerTakesNothingThatItCannotUse(t *testing.T) {
