@@ -85,10 +85,10 @@ func TestMovedSlotsKeepTheirGaps(t *testing.T) {
 func TestMoveOfSlots(t *testing.T) {
 	class := &Class{Name: "a", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond}
 	for name, do := range both(t) {
-		now, seq := Stamp(1_760_000_000_123_456), int64(0)
+		now, seq, member := Stamp(1_760_000_000_123_456), int64(0), "m"
 		ask := func(op Op, key string, number, wanted int64) Reply {
 			seq++
-			r, err := do(now, &Call{Op: op, Class: class, Key: key, Member: "m", Seq: seq, Grace: time.Hour, Number: number, Wanted: wanted, Need: 1})
+			r, err := do(now, &Call{Op: op, Class: class, Key: key, Member: member, Seq: seq, Grace: time.Hour, Number: number, Wanted: wanted, Need: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -118,6 +118,14 @@ func TestMoveOfSlots(t *testing.T) {
 		ask(Move, "", 5, 3000)
 		if r := ask(Take, "", 3, 1); r.First != now+3000 {
 			t.Errorf("%s: after a second without slots, the next one begins %v after a late departure", name, r.First.Sub(now))
+		}
+		for range 2 { // each comes twice, one after the other
+			for _, member = range []string{"m", "n"} {
+				ask(Move, "", 6, 3000)
+			}
+		}
+		if r := ask(Beat, "", 0, 0); r.Moved != 18_000 {
+			t.Errorf("%s: slots have moved by %d µs after six times 3000", name, r.Moved)
 		}
 	}
 }

@@ -20,7 +20,6 @@ type modelClass struct {
 	fence, recover, pause, shares int64
 	expires                       int64
 	moved                         int64  // by how much slots of the class itself have moved
-	mover                         mover  // the call that moved them last
 	shortest, longest             int64  // horizons of members; 0: nobody has told
 	left                          string // who has left last, and the numbers of these calls
 	lost                          bool
@@ -52,12 +51,6 @@ type modelBucket struct {
 	// A sliding log.
 	total, oldest, ahead int64
 	grains               map[int64]int64
-}
-
-// A mover is a Move: who sent it, and its number.
-type mover struct {
-	member string
-	number int64
 }
 
 type modelGrant struct{ number, units, first, rem, span, till int64 }

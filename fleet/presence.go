@@ -13,6 +13,7 @@ type modelMember struct {
 	joined     int64 // since when it knows the store's clock
 	until      int64 // when it is silent
 	horizon    int64 // 0: it has not told
+	moved      int64 // the number of its last Move
 }
 
 // leastJump is how far the clock has to be set forward for that to show, in microseconds.

@@ -41,7 +41,7 @@ end
 
 local function remove(m, shares)
   shares = shares - (numbers(C, 's:' .. m) or 0)
-  redis.call('HDEL', C, 'q:' .. m, 's:' .. m, 'j:' .. m, 'a:' .. m, 'h:' .. m)
+  redis.call('HDEL', C, 'q:' .. m, 's:' .. m, 'j:' .. m, 'a:' .. m, 'h:' .. m, 'v:' .. m)
   redis.call('ZREM', M, m)
   return shares
 end
@@ -306,14 +306,13 @@ local function leadTo(us, rem, owed, full)
 end
 
 -- moveSlots moves the next slot, and has members move what they have been granted. It does so for the class itself only, of
--- which each member hears soon. What was granted before a loss stays: it has to end before the fence. The last call may come again.
+-- which each member hears soon. What was granted before a loss stays: it has to end before the fence. A call may come again.
 local function moveSlots()
-  local call = member .. ' ' .. int(number)
-  if key ~= '' or kind ~= SLOTS or now < recover or call == redis.call('HGET', C, 'mover') then return end
+  if key ~= '' or kind ~= SLOTS or now < recover or last == 0 or number <= (numbers(C, 'v:' .. member) or 0) then return end
   local us, rem, owed, full = nextSlot()
   leadTo(math.max(us, now) + wanted, rem, owed, full)
   moved = moved + wanted
-  redis.call('HSET', C, 'moved', int(moved), 'mover', call)
+  redis.call('HSET', C, 'moved', int(moved), 'v:' .. member, int(number))
 end
 
 local function takeSlots(had)

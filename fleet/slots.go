@@ -47,17 +47,17 @@ func (b *modelBucket) leadTo(next slotTime, now, depth int64) (lasts int64) {
 }
 
 // moveSlots moves the next slot, and has members move what they have been granted. It does so for the class itself only, of which
-// each member hears soon. What was granted before a loss stays: it has to end before the fence. The last call may come again.
+// each member hears soon. What was granted before a loss stays: it has to end before the fence. A call may come again.
 func (s *step) moveSlots() {
-	b, call := s.bucket, mover{s.member, s.number}
-	if b != s.class.buckets[""] || s.kind != int64(Slots) || s.now < s.class.recover || call == s.class.mover {
+	b, m := s.bucket, s.class.members[s.member]
+	if b != s.class.buckets[""] || s.kind != int64(Slots) || s.now < s.class.recover || m == nil || s.number <= m.moved {
 		return
 	}
 	b.setBack(s.now)
 	next := slotTime{max(b.next.us, Stamp(s.now)) + Stamp(s.wanted), b.next.rem}
 	b.expires = s.expiry(b.leadTo(next, s.now, s.depth))
 	s.class.moved += s.wanted
-	s.class.mover = call
+	m.moved = s.number
 }
 
 // setBack keeps the slots as far away as they were if the store's clock has been set back, and the line as it was: who had a slot
