@@ -201,8 +201,8 @@ func (l *Lease) take(now time.Time, wanted, need int64) Call {
 		return c
 	}
 	// A repeated number gets the same as before, and nothing else: slots that are over by now, and
-	// the store would not hear of what was spent.
-	if over := m.class.Algorithm == Slots && now.Sub(l.takenAt) > m.class.timing().horizon+m.late.slot; over || !l.repeat || l.spent.owes(now) {
+	// the store would not hear of what was spent since.
+	if over := m.class.Algorithm == Slots && now.Sub(l.takenAt) > m.class.timing().horizon+m.late.slot; over || !l.repeat || l.spent.isNews() {
 		l.number++
 		l.takenAt = now
 	}
@@ -218,7 +218,7 @@ func (l *Lease) testify(now time.Time, c *Call) {
 	m := l.machine
 	c.Known, c.Lasts = l.usage.tell(now, &m.class, m.recover)
 	if l.spent.owes(now) && !now.Before(m.recovered) {
-		c.Spent = l.spent.uses(now)
+		c.Spent = l.spent.tell(now)
 	}
 }
 

@@ -1,6 +1,9 @@
 package fleet
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // A spending is what has left at a member's share of a window, and what the store has not heard of: parts, in the order in
 // which they left.
@@ -11,6 +14,7 @@ type spent struct {
 	left  time.Time // when the last of them has left, or later
 	until time.Time // from then on they make no difference
 	first time.Time // from then on those that came first make none
+	told  bool      // a call has told the store of all of them; it may not have answered
 }
 
 // spend adds units of a window that leave at now. ends is when the window ends for all members.
@@ -40,7 +44,7 @@ func (s *spending) note(n spent, grain time.Duration) {
 	if i := len(*s) - 1; i >= 0 {
 		if last := &(*s)[i]; n.until.Sub(last.first).Abs() < grain {
 			last.units += n.units
-			last.left, last.until = latest(last.left, n.left), latest(last.until, n.until)
+			last.left, last.until, last.told = latest(last.left, n.left), latest(last.until, n.until), false
 			return
 		}
 	}
@@ -68,6 +72,11 @@ func (s spending) until() (at time.Time) {
 // owes reports whether the store has to hear of any of it.
 func (s spending) owes(now time.Time) bool { return s.units(now) > 0 }
 
+// isNews reports whether no call has told the store of some of it.
+func (s spending) isNews() bool {
+	return slices.ContainsFunc(s, func(part spent) bool { return !part.told })
+}
+
 // lapse forgets the first parts if they count no more, and reports whether those were the last ones.
 func (s *spending) lapse(now time.Time) (over bool) {
 	if len(*s) == 0 {
@@ -82,11 +91,13 @@ func (s *spending) lapse(now time.Time) (over bool) {
 // fastest bounds how fast a clock is, one part in so many.
 const fastest = 1000
 
-// uses returns what the store has to hear, the first parts if there are many. Each Age is somewhat less than by our clock,
+// tell returns what the store has to hear, the first parts if there are many, and notes that a call tells it. Each Age is somewhat less than by our clock,
 // which may be fast: no Use may seem older than it is.
-func (s spending) uses(now time.Time) []Use {
+func (s spending) tell(now time.Time) []Use {
 	uses := make([]Use, 0, len(s))
-	for _, part := range s[:min(len(s), mostUses)] {
+	for i := range s[:min(len(s), mostUses)] {
+		part := &s[i]
+		part.told = true
 		age := max(now.Sub(part.left), 0)
 		uses = append(uses, Use{part.units, age - age/fastest})
 	}

@@ -22,7 +22,7 @@ func TestSpending(t *testing.T) {
 			}
 			switch {
 			case r.IntN(8) == 0 && len(s) > 0:
-				told := s.uses(now)[0]
+				told := s.tell(now)[0]
 				units, left := told.Units, now.Add(-told.Age)
 				s = s[1:]
 				for _, at := range all[:units] {

@@ -148,6 +148,38 @@ func TestTestimonyIsRepeated(t *testing.T) {
 	}
 }
 
+// TestSpentCountsOnce loses the answer to the call by which a member tells the store what it has used without it. The call goes again, and the
+// store counts that once; what the member has used since comes in addition.
+func TestSpentCountsOnce(t *testing.T) {
+	for _, class := range daily(t) {
+		for _, since := range []int64{0, 50} {
+			a := use(t, class, 100)
+			a.disk = map[string]Debt{}
+			l := a.m.Lease("")
+			l.Owe(a.now, 600, a.now.Add(24*time.Hour))
+			for lost := 0; lost < 3; a.now = a.now.Add(time.Millisecond) {
+				for c, ok := a.m.Poll(a.now); ok; c, ok = a.m.Poll(a.now) {
+					var r Reply
+					if c.Op != Keep && c.Op != Ping {
+						r = a.store.Do(Stamp(a.now.UnixMicro()), &c)
+					}
+					if len(c.Spent) > 0 {
+						lost++
+						a.m.Fail(a.now, &c)
+						continue
+					}
+					a.m.Answer(a.now.Add(time.Microsecond), &c, &r)
+				}
+			}
+			l.Owe(a.now, since, a.now.Add(24*time.Hour))
+			a.idle(3*time.Second, true)
+			if n := a.remains(); since == 0 && n != 300 || since > 0 && n > 250 {
+				t.Errorf("%v: of 1000 are used 100, 600 and %d, and %d remain", class.Algorithm, since, n)
+			}
+		}
+	}
+}
+
 // TestWindowsAfterAnEmptyRestart has three members that use all they get. The store dies and comes back empty. No window is
 // overfull, and those after the one in which it came back are used as before.
 func TestWindowsAfterAnEmptyRestart(t *testing.T) {
