@@ -54,7 +54,7 @@ type Call struct {
 	From, To Stamp         // its bounds by the calendar; 0: the store computes them. A Back has the First of the grant
 	Known    int64         // how many of its units the member has seen used
 	Lasts    time.Duration // for how long they still count
-	Spent    []Use         // what the member has used without asking, and what no call has told before
+	Spent    []Use         // what the member has used without asking, and what no call that was answered has told
 
 	at time.Time // when it was sent, by the local clock
 }

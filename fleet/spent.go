@@ -91,8 +91,8 @@ func (s *spending) lapse(now time.Time) (over bool) {
 // fastest bounds how fast a clock is, one part in so many.
 const fastest = 1000
 
-// tell returns what the store has to hear, the first parts if there are many, and notes that a call tells it. Each Age is somewhat less than by our clock,
-// which may be fast: no Use may seem older than it is.
+// tell returns what the store has to hear, the first parts if there are many, and notes that a call tells it. Each Age is
+// somewhat less than by our clock, which may be fast: no Use may seem older than it is.
 func (s spending) tell(now time.Time) []Use {
 	uses := make([]Use, 0, len(s))
 	for i := range s[:min(len(s), mostUses)] {
