@@ -192,12 +192,16 @@ func (m *Member) Watch(watch func(was, is Status, err error)) {
 // tellAll calls watch and tell for all that has changed. No lock is held.
 func (m *Member) tellAll() {
 	m.mu.Lock()
-	keys, watch, was := m.told, m.watch, m.seen
-	is := m.machine.Status(time.Now())
-	err := m.news(was.Mode, is.Mode)
-	m.told, m.seen = nil, is
+	keys, watch := m.told, m.watch
+	m.told = nil
+	var was, is Status
+	var err error
+	if watch != nil { // it hears also of what came before it
+		was, is = m.seen, m.machine.Status(time.Now())
+		m.seen, err = is, m.news(was.Mode, is.Mode)
+	}
 	m.mu.Unlock()
-	if same := is.Mode == was.Mode && is.Shortest == was.Shortest && is.Longest == was.Longest && err == nil; !same && watch != nil {
+	if same := is.Mode == was.Mode && is.Shortest == was.Shortest && is.Longest == was.Longest && err == nil; !same {
 		watch(was, is, err)
 	}
 	for _, key := range keys {

@@ -3,6 +3,7 @@ package fleet
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -172,6 +173,26 @@ func TestMemberLeavesUntilHeard(t *testing.T) {
 		if members := srv.Do("ZCARD", "{a}:members"); members != c.members {
 			t.Errorf("when the last word was lost %d times, the store has %v members, want %d", lost, members, c.members)
 		}
+	}
+}
+
+// TestWatchHearsOfTheTimeBefore watches a member only when its first call has failed. It hears why, all the same.
+func TestWatchHearsOfTheTimeBefore(t *testing.T) {
+	t.Parallel()
+	store, err := NewStore(Config{Addresses: []string{"127.0.0.1:" + fleettest.FreePort(t)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := Join(Class{Name: "a", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond}, "m", Fallback{}, store, nil, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close(over())
+	trial.Await(t, "some calls fail", func() bool { _, failed := m.Calls(); return failed >= 3 })
+	heard := make(chan error, maxCauses)
+	m.Watch(func(_, _ Status, err error) { heard <- err })
+	if err := <-heard; !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("it hears of %v", err)
 	}
 }
 
