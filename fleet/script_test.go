@@ -208,11 +208,17 @@ func (g *generator) window(now Stamp, c *Call) {
 
 // both returns the script and the model as stores.
 func both(t *testing.T) map[string]func(Stamp, *Call) (Reply, error) {
-	model := &Model{ID: "a"}
+	stores, _ := bothThatChange(t)
+	return stores
+}
+
+// bothThatChange is both. become makes them other servers, by their ID, with all that they knew.
+func bothThatChange(t *testing.T) (stores map[string]func(Stamp, *Call) (Reply, error), become func(id string)) {
+	script, model := newScriptStore(t, "a"), &Model{ID: "a"}
 	return map[string]func(Stamp, *Call) (Reply, error){
-		"script": newScriptStore(t, "a").do,
+		"script": script.do,
 		"model":  func(now Stamp, c *Call) (Reply, error) { return model.Do(now, c), nil },
-	}
+	}, func(id string) { script.id, model.ID = id, id }
 }
 
 // TestLateCallOfALeaver has a call of a member arrive after its Leave: it went by another connection. It does not bring the

@@ -321,11 +321,8 @@ func TestNobodyIsSilentBesideTooMuch(t *testing.T) {
 func TestShareIsHeldBackTwice(t *testing.T) {
 	const third = whole / 3
 	replies := map[string]Reply{}
-	script, model := newScriptStore(t, "a"), &Model{ID: "a"}
-	for name, do := range map[string]func(Stamp, *Call) (Reply, error){
-		"script": script.do,
-		"model":  func(now Stamp, c *Call) (Reply, error) { return model.Do(now, c), nil },
-	} {
+	stores, become := bothThatChange(t)
+	for name, do := range stores {
 		class := &Class{Name: "acme", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond}
 		now := Stamp(1_760_000_000_123_456)
 		call := sharers(t, do, class, &now)
@@ -333,7 +330,7 @@ func TestShareIsHeldBackTwice(t *testing.T) {
 		call(Beat, "b", 1, third)
 		now = now.Add(10 * time.Second) // the recovery is over: a third is held back
 		call(Beat, "a", 2, third)
-		script.id, model.ID = "b", "b" // with all that it knew
+		become("b")
 		call(Beat, "a", 3, third)
 		call(Leave, "b", 2, 0)
 		now = now.Add(10 * time.Second)
@@ -341,7 +338,7 @@ func TestShareIsHeldBackTwice(t *testing.T) {
 		if r := call(Beat, "new", 1, 0); r.Share > 0 {
 			t.Errorf("%s: a newcomer gets %d millionths, of what is held back", name, r.Share)
 		}
-		script.id, model.ID = "a", "a"
+		become("a")
 	}
 	if replies["script"] != replies["model"] {
 		t.Errorf("the script answers %+v\nthe model          %+v", replies["script"], replies["model"])
@@ -397,11 +394,8 @@ func TestNewcomerAfterALoss(t *testing.T) {
 // once, and nothing is held back. If the store still knows the member from before the loss, it may know of more than the member had, and
 // gives nothing.
 func TestAgainAfterALoss(t *testing.T) {
-	script, model := newScriptStore(t, "a"), &Model{ID: "a"}
-	for name, do := range map[string]func(Stamp, *Call) (Reply, error){
-		"script": script.do,
-		"model":  func(now Stamp, c *Call) (Reply, error) { return model.Do(now, c), nil },
-	} {
+	stores, become := bothThatChange(t)
+	for name, do := range stores {
 		class := &Class{Name: "acme", Rate: mustRate(t, "20 messages/s"), Late: time.Millisecond}
 		now := Stamp(1_760_000_000_123_456)
 		call := sharers(t, do, class, &now)
@@ -414,11 +408,11 @@ func TestAgainAfterALoss(t *testing.T) {
 		if r := call(Beat, "a", 1001, whole/2); r.Share != whole/2 || r.Members != 2 {
 			t.Errorf("%s: after the recovery a gets %d millionths, beside %d others", name, r.Share, r.Members-1)
 		}
-		script.id, model.ID = "b", "b" // with all that it knew
+		become("b")
 		if got := call(Beat, "a", 2000, 0).Share; got != 0 {
 			t.Errorf("%s: a comes again to a store that knows it from before, and gets %d millionths", name, got)
 		}
-		script.id, model.ID = "a", "a"
+		become("a")
 	}
 }
 
